@@ -1,0 +1,44 @@
+# Two commands do everything on a machine that has Python 3.11+: `make demo` and `make test`.
+PYTHON ?= python3
+BIN = .venv/bin
+DEMO = runs/demo
+
+.PHONY: help demo test lint clean
+
+help:
+	@echo "make demo    train on data/demo, translate, evaluate (about 5 minutes, set-up included)"
+	@echo "make test    run all tests (under 6 minutes)"
+	@echo "make lint    ruff and mypy"
+	@echo "make clean   remove what make has made"
+
+.venv/core: pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+.venv/extras: .venv/core
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[test]"
+	@touch $@
+
+demo: .venv/core
+	$(BIN)/mtcli train --config configs/demo.yaml --out $(DEMO)
+	@echo
+	@head -n 8 data/demo/test.en | $(BIN)/mtcli translate $(DEMO) | paste -d '\n' data/demo/test.en - | head -n 16 | sed 'N;s/^/  /;s/\n/\n  -> /;G'
+	$(BIN)/mtcli evaluate $(DEMO) data/demo/test.en data/demo/test.de
+	@echo
+	@echo "Now yours:  echo 'The old woman reads a book.' | $(BIN)/mtcli translate $(DEMO)"
+
+test: .venv/extras
+	$(BIN)/python -m pytest
+
+lint: .venv/extras
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+configs/reference.yaml: mtcli/config/sections.py mtcli/config/reference.py | .venv/core
+	$(BIN)/python -m mtcli.config.reference > $@
+
+clean:
+	rm -rf .venv runs build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,3 @@
+"""mtcli: two text files become a translator of your own."""
+
+__version__ = "0.1.0"

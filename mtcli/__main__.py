@@ -1,0 +1,5 @@
+"""`python -m mtcli` is `mtcli`."""
+
+from mtcli.cli import main
+
+main()

@@ -1,0 +1,1 @@
+"""A model is a directory: what is in it, and how it is written so that nothing is lost."""

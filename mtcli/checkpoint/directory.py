@@ -1,0 +1,148 @@
+"""The files of a model directory, as far as they can be read without torch."""
+
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+from safetensors import SafetensorError, safe_open
+
+from mtcli import __version__
+from mtcli.checkpoint.files import write_file
+from mtcli.config import Config, to_yaml, validate
+from mtcli.errors import CheckpointError
+
+FORMAT = 1  # of the directory; raised when a change makes older versions of mtcli unable to read it
+
+CONFIG, WEIGHTS, CARD, LOG, CHECKPOINTS = (
+    "config.yaml",
+    "model.safetensors",
+    "README.md",
+    "log.jsonl",
+    "checkpoints",
+)
+_OTHERS = ("tokenizer.model", "source.model", "target.model", "report.html", "ctranslate2")
+
+
+@dataclass(frozen=True)
+class WeightsInfo:
+    """What model.safetensors says of itself."""
+
+    n_parameters: int
+    step: int
+    bleu: float
+    signature: str
+
+    def metadata(self) -> dict[str, str]:
+        """The same as the text that a safetensors file can hold."""
+        facts = {"step": self.step, "bleu": self.bleu, "signature": self.signature}
+        return {"mtcli": json.dumps(facts)}
+
+
+def save_config(directory: Path, config: Config) -> None:
+    """Write the resolved configuration, its format and the version of mtcli that made it."""
+    head = f"format: {FORMAT}\nmtcli: {__version__}\n"
+    write_file(directory / CONFIG, head + to_yaml(portable(config)))
+
+
+def load_saved_config(directory: Path) -> Config:
+    """The configuration of a model directory; an unknown format is refused by name."""
+    path = directory / CONFIG
+    tree = _read_saved(path)
+    made_by, version = tree.pop("mtcli", "an unknown version"), tree.pop("format", None)
+    if version != FORMAT:
+        raise CheckpointError(
+            f"{directory} has format {version}, made by mtcli {made_by}; this is mtcli "
+            f"{__version__}, which reads format {FORMAT}",
+            hint="use the version of mtcli that made it, or a newer one",
+        )
+    return validate(tree, origin=str(path))
+
+
+def is_run(directory: Path) -> bool:
+    """Whether mtcli has begun or finished a model in `directory`."""
+    return (directory / CONFIG).is_file()
+
+
+def portable(config: Config) -> Config:
+    """`config` without absolute paths: a model can be sent without telling where it was made."""
+    data = config.data
+    names = {"train": _names(data.train), "dev": _names(data.dev) if data.dev else None}
+    return config.model_copy(update={"data": data.model_copy(update=names)})
+
+
+def clear(directory: Path) -> None:
+    """Remove the files of a run, and nothing else."""
+    for name in (CONFIG, WEIGHTS, CARD, LOG, CHECKPOINTS, *_OTHERS):
+        path = directory / name
+        try:
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+        except OSError as error:
+            raise CheckpointError(f"cannot remove {path}: {error.strerror}") from error
+
+
+def weights_info(directory: Path) -> WeightsInfo:
+    """The size and the origin of the weights, read from the head of their file."""
+    path = directory / WEIGHTS
+    if not path.is_file():
+        raise CheckpointError(
+            f"{directory} has no {WEIGHTS}: its training has not come to a validation yet",
+            hint="run the same `mtcli train` command again to go on",
+        )
+    try:
+        with safe_open(path, framework="numpy") as file:
+            shapes = [file.get_slice(name).get_shape() for name in file.keys()]  # noqa: SIM118
+            facts = json.loads((file.metadata() or {})["mtcli"])
+    except (SafetensorError, KeyError, ValueError) as error:
+        raise CheckpointError(f"{path} is damaged or not made by mtcli: {error}") from error
+    return WeightsInfo(sum(_product(shape) for shape in shapes), **facts)
+
+
+def describe(directory: Path) -> list[tuple[str, str]]:
+    """What a person wants to know of a model, as names and values."""
+    config, info = load_saved_config(directory), weights_info(directory)
+    model, train, data = config.model, config.train, config.data
+    layers = f"{model.n_encoder_layers}+{model.n_decoder_layers} layers"
+    vocabulary = "shared" if config.tokenizer.is_shared else "one for each language"
+    size = sum(path.stat().st_size for path in directory.glob("*.*"))
+    return [
+        ("model", str(directory)),
+        ("trained on", " and ".join(str(path) for path in data.train)),
+        ("architecture", f"{model.arch}, {layers}, width {model.d_model}, {model.n_heads} heads"),
+        ("parameters", f"{info.n_parameters:,}"),
+        ("vocabulary", f"{config.tokenizer.kind}, {vocabulary}"),
+        ("training", f"{info.step:,} of {train.steps:,} steps, {train.optimizer}"),
+        ("dev BLEU", f"{info.bleu:.2f} [{info.signature}], greedy search"),
+        ("size", f"{size / 1e6:.1f} MB without checkpoints"),
+    ]
+
+
+def _read_saved(path: Path) -> dict[str, object]:
+    if not path.is_file():
+        raise CheckpointError(
+            f"{path.parent} is not a model directory: it has no {path.name}",
+            hint="name the directory that was given to `mtcli train --out`",
+        )
+    try:
+        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise CheckpointError(f"cannot read {path}: {error}") from error
+    if not isinstance(tree, dict):
+        raise CheckpointError(f"{path} is not the configuration of a model")
+    return tree
+
+
+def _names(files: tuple[Path, Path]) -> tuple[Path, Path]:
+    source, target = (Path(file.name) if file.is_absolute() else file for file in files)
+    return source, target
+
+
+def _product(shape: list[int]) -> int:
+    total = 1
+    for size in shape:
+        total *= size
+    return total

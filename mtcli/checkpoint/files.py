@@ -1,0 +1,41 @@
+"""Writing files so that at every instant either the old or the new one is there, whole."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from mtcli.errors import CheckpointError
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary name to write to; on leaving, its content is on disk under `path`."""
+    temporary = path.with_name(f".{path.name}.partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield temporary
+        _flush(temporary)
+        temporary.replace(path)
+        _flush(path.parent)  # the new name itself must survive a power cut, too
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise CheckpointError(
+            f"cannot write {path}: {error.strerror or error}",
+            hint="is the disk full, or the directory not yours to write to?",
+        ) from error
+
+
+def write_file(path: Path, content: bytes | str) -> None:
+    """Replace the content of `path` at once and for good."""
+    data = content.encode() if isinstance(content, str) else content
+    with replacing(path) as temporary:
+        temporary.write_bytes(data)
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,72 @@
+"""The weights to translate with: from a model to model.safetensors and back."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from mtcli.checkpoint.directory import WEIGHTS, WeightsInfo, load_saved_config, weights_info
+from mtcli.checkpoint.files import replacing
+from mtcli.config import Config
+from mtcli.errors import CheckpointError
+from mtcli.models import TranslationModel, build_model
+from mtcli.tokenizer import Tokenizers, load_tokenizers
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model directory in memory."""
+
+    config: Config
+    tokenizers: Tokenizers
+    model: TranslationModel[Any]
+
+
+def save_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
+    """Write tensors and a few words about them as one safetensors file."""
+    with replacing(path) as temporary:
+        try:
+            save_file({k: v.contiguous() for k, v in tensors.items()}, temporary, metadata)
+        except SafetensorError as error:  # what it makes of a full disk, for instance
+            raise OSError(str(error)) from error
+
+
+def save_weights(directory: Path, model: nn.Module, info: WeightsInfo) -> None:
+    """Write the weights that the directory translates with from now on."""
+    save_tensors(directory / WEIGHTS, parameters_of(model), info.metadata())
+
+
+def load_model(directory: Path, device: torch.device) -> LoadedModel:
+    """The model of a directory, ready to translate."""
+    config = load_saved_config(directory)
+    tokenizers = load_tokenizers(directory)
+    weights_info(directory)  # refuses what is missing or damaged
+    model = build_model(config.model, len(tokenizers.source), len(tokenizers.target))
+    load_into(model, load_file(directory / WEIGHTS), origin=directory / WEIGHTS)
+    return LoadedModel(config, tokenizers, model.to(device).eval())
+
+
+def parameters_of(model: nn.Module) -> dict[str, Tensor]:
+    """Every parameter under its name; one that is tied appears once."""
+    return {name: parameter.detach() for name, parameter in model.named_parameters()}
+
+
+def load_into(model: nn.Module, tensors: dict[str, Tensor], *, origin: Path) -> None:
+    """Copy `tensors` into `model`; all that does not match is told at once."""
+    wanted = parameters_of(model)
+    problems = [f"{name} is missing" for name in wanted.keys() - tensors.keys()]
+    problems += [f"{name} is not part of the model" for name in tensors.keys() - wanted.keys()]
+    problems += [
+        f"{name} has shape {list(tensors[name].shape)}, expected {list(wanted[name].shape)}"
+        for name in wanted.keys() & tensors.keys()
+        if wanted[name].shape != tensors[name].shape
+    ]
+    if problems:
+        lines = "".join(f"\n  {problem}" for problem in sorted(problems))
+        raise CheckpointError(f"{origin} does not fit the model of its config.yaml:{lines}")
+    for name, parameter in wanted.items():
+        parameter.copy_(tensors[name])

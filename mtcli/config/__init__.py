@@ -1,0 +1,33 @@
+"""One YAML file becomes one frozen `Config`; all its mistakes are told at once."""
+
+from mtcli.config.load import (
+    Setting,
+    differences,
+    load_config,
+    parse_override,
+    to_yaml,
+    validate,
+)
+from mtcli.config.sections import (
+    Config,
+    DataConfig,
+    SearchConfig,
+    TokenizerConfig,
+    TrainConfig,
+    TransformerConfig,
+)
+
+__all__ = [
+    "Config",
+    "DataConfig",
+    "SearchConfig",
+    "Setting",
+    "TokenizerConfig",
+    "TrainConfig",
+    "TransformerConfig",
+    "differences",
+    "load_config",
+    "parse_override",
+    "to_yaml",
+    "validate",
+]

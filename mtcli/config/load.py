@@ -1,0 +1,131 @@
+"""Reading a configuration, and telling what is wrong with it."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, get_args
+
+import yaml
+from pydantic import ValidationError
+
+from mtcli.config.sections import Config, Section
+from mtcli.errors import ConfigError
+
+Setting = tuple[str, Any]  # a dotted key and its value
+
+
+def load_config(path: Path | None, settings: Iterable[Setting] = ()) -> Config:
+    """Read `path` (None: nothing but defaults), apply `settings` in order, validate the result."""
+    tree = _read(path) if path else {}
+    for key, value in settings:
+        tree = _replaced(tree, key, value)
+    return validate(tree, origin=str(path or "the command line"))
+
+
+def parse_override(text: str) -> Setting:
+    """The setting that `--set section.key=value` means; the value is read as YAML."""
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise ConfigError(
+            f"--set {text} is not of the form section.key=value",
+            hint="for instance --set train.steps=500",
+        )
+    return key.strip(), _parse(value, origin=f"--set {key}")
+
+
+def validate(tree: Any, *, origin: str) -> Config:
+    """The configuration that `tree` describes, or one error that lists all its mistakes."""
+    if not isinstance(tree, dict):
+        raise ConfigError(f"{origin} is not a configuration: expected sections, got {tree!r}")
+    try:
+        return Config.model_validate(tree)
+    except ValidationError as error:
+        problems = [_explain(problem) for problem in error.errors()]
+    lines = "".join(f"\n  {problem}" for problem in problems)
+    raise ConfigError(f"{origin} is not a valid configuration:{lines}")
+
+
+def to_yaml(config: Config) -> str:
+    """Every key with its value, defaults included, readable by `load_config`."""
+    return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+
+def differences(old: Config, new: Config) -> list[str]:
+    """One line for each setting in which two configurations differ."""
+    before, after = dict(_leaves(old.model_dump())), dict(_leaves(new.model_dump()))
+    return [
+        f"{key}: {before.get(key)} before, {after.get(key)} now"
+        for key in {**before, **after}
+        if before.get(key) != after.get(key)
+    ]
+
+
+def _read(path: Path) -> Any:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not UTF-8 text") from error
+    return _parse(text, origin=str(path)) or {}
+
+
+def _parse(text: str, *, origin: str) -> Any:
+    """The file and --set share one grammar, so a value reads the same in both."""
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{origin} is not valid YAML: {error}") from error
+
+
+def _replaced(tree: Any, dotted: str, value: Any) -> dict[str, Any]:
+    """A copy of `tree` in which the one value at `dotted` is another."""
+    if not isinstance(tree, dict):
+        raise ConfigError(f"cannot set {dotted} inside {tree!r}, which is not a section")
+    key, _, rest = dotted.partition(".")
+    return {**tree, key: _replaced(tree.get(key) or {}, rest, value) if rest else value}
+
+
+def _leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[Setting]:
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _explain(problem: Mapping[str, Any]) -> str:
+    """One line a user can act on: where, what, and for a wrong key the key that was meant."""
+    where = ".".join(str(part) for part in problem["loc"])
+    match problem["type"]:
+        case "extra_forbidden":
+            return f"{where}: unknown key; {_advice(where)}"
+        case "missing" if where == "data" or where == "data.train":
+            return "data.train: required; name the two files on the command line or in the file"
+        case "missing":
+            return f"{where}: required, but not given"
+        case "value_error":
+            return f"{where}: {problem['ctx']['error']}".removeprefix(": ")
+        case "string_type" | "path_type" if isinstance(problem["input"], bool):
+            return f"{where}: YAML reads no, yes, on and off as booleans; put it in quotes"
+        case "tuple_type" if where in ("data.train", "data.dev"):
+            return f"{where}: must be two files, [source, target] (got {problem['input']!r})"
+        case _:
+            return f"{where}: {problem['msg']} (got {problem['input']!r})"
+
+
+def _advice(unknown: str) -> str:
+    known = list(_dotted_keys(Config))
+    name = unknown.rpartition(".")[2]
+    elsewhere = [key for key in known if key.rpartition(".")[2] == name]
+    close = elsewhere or get_close_matches(unknown, known, n=1)
+    return f"did you mean {close[0]}?" if close else "configs/reference.yaml lists every key"
+
+
+def _dotted_keys(section: type[Section], prefix: str = "") -> Iterator[str]:
+    """Every key of the configuration, spelt as --set wants it."""
+    for name, field in section.model_fields.items():
+        yield prefix + name
+        for part in (field.annotation, *get_args(field.annotation)):
+            if isinstance(part, type) and issubclass(part, Section):
+                yield from _dotted_keys(part, f"{prefix}{name}.")

@@ -1,0 +1,43 @@
+"""The text of configs/reference.yaml, made from the sections so that it cannot drift."""
+
+import textwrap
+from collections.abc import Iterator
+
+import yaml
+
+from mtcli.config.sections import Config, DataConfig, Section
+
+HEADER = """\
+# Every setting of mtcli with its default and what it means. A test keeps this file true.
+# Take what you need into a file of your own; what is not there has the value you see here.
+# On the command line: --set section.key=value. Precedence: defaults < file < options and --set.
+"""
+
+
+def reference_yaml() -> str:
+    """A complete configuration in YAML, each key with its help above it."""
+    # The only required key stands for itself.
+    config = Config(data=DataConfig.model_validate({"train": ("train.en", "train.de")}))
+    parts = [HEADER]
+    for name in Config.model_fields:
+        section: Section = getattr(config, name)
+        parts += ["\n", *_comment(type(section).__doc__ or "", ""), f"{name}:\n"]
+        parts += _keys(section)
+    return "".join(parts)
+
+
+def _keys(section: Section) -> Iterator[str]:
+    values = section.model_dump(mode="json")
+    for key, field in type(section).model_fields.items():
+        yield from _comment(field.description or "", "  ")
+        # A lone scalar comes with YAML's document end mark, which a value does not want.
+        value = yaml.safe_dump(values[key], default_flow_style=True).removesuffix("...\n")
+        yield f"  {key}: {value.strip()}\n"
+
+
+def _comment(text: str, indent: str) -> list[str]:
+    return [f"{indent}# {line}\n" for line in textwrap.wrap(text, width=96 - len(indent))]
+
+
+if __name__ == "__main__":
+    print(reference_yaml(), end="")

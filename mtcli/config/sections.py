@@ -1,0 +1,184 @@
+"""What can be set: one class per section, each key with its default, its range and its help."""
+
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Pair = tuple[Path, Path]
+
+
+class Section(BaseModel):
+    """A part of the configuration: immutable, typed, closed to unknown keys."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False
+    )
+
+
+class DataConfig(Section):
+    """Which sentence pairs are learned from, and how they are put into batches."""
+
+    train: Pair
+    """Source file and target file, line-aligned; relative to the current directory."""
+    dev: Pair | None = None
+    """Source and target file to validate on; without it, pairs are held out of `train`."""
+    dev_pairs: int = Field(1000, gt=0)
+    """Pairs to hold out when `dev` is not given (never more than a tenth of the corpus)."""
+    max_length: int = Field(128, gt=1)
+    """Longest side of a training pair, in pieces; longer pairs are counted and left out."""
+    batch_tokens: int = Field(4096, gt=0)
+    """Budget of a batch: its source and target positions, padding included."""
+
+
+class TokenizerConfig(Section):
+    """How text becomes pieces: SentencePiece, trained on the training text."""
+
+    kind: Literal["unigram", "bpe"] = "unigram"
+    """SentencePiece's algorithm."""
+    vocab_size: int = Field(4000, gt=8)
+    """Pieces in the vocabulary (in each of the two if not shared)."""
+    is_shared: bool = True
+    """One vocabulary for both languages, or one for each."""
+    byte_fallback: bool = True
+    """Spell what is not in the vocabulary in bytes, so that nothing is ever unknown."""
+    character_coverage: float = Field(0.9995, gt=0, le=1)
+    """Share of the text's characters that get a piece of their own; the rest goes to bytes."""
+    normalization: Literal["nmt_nfkc", "nfkc", "identity"] = "nmt_nfkc"
+    """SentencePiece's rule for unifying characters before anything else."""
+    sample_lines: int = Field(2_000_000, gt=0)
+    """Lines to learn the pieces from; larger corpora are sampled evenly."""
+
+
+class TransformerConfig(Section):
+    """The encoder-decoder of Vaswani et al. (2017)."""
+
+    arch: Literal["transformer"] = "transformer"
+    """Architecture; the other keys of this section depend on it."""
+    d_model: int = Field(256, gt=0)
+    """Width of every layer's input and output."""
+    n_heads: int = Field(4, gt=0)
+    """Attention heads; must divide d_model."""
+    n_encoder_layers: int = Field(4, gt=0)
+    """Layers that read the source."""
+    n_decoder_layers: int = Field(3, gt=0)
+    """Layers that write the target; fewer of them translate faster."""
+    d_feed_forward: int = Field(1024, gt=0)
+    """Inner width of the position-wise feed-forward layers."""
+    activation: Literal["relu", "gelu", "swish"] = "relu"
+    """Nonlinearity of the feed-forward layers."""
+    norm: Literal["pre", "post"] = "pre"
+    """Layer norm before each sub-layer, or after it as in the paper."""
+    positions: Literal["sinusoidal", "learned"] = "sinusoidal"
+    """How the model knows where a piece stands."""
+    max_positions: int = Field(512, gt=1)
+    """Positions that can be learned; sinusoidal ones have no limit."""
+    tied_embeddings: Literal["all", "target", "none"] = "all"
+    """One matrix for source, target and output; for target and output; or none shared."""
+    dropout: float = Field(0.1, ge=0, lt=1)
+    """On the embeddings and on the output of every sub-layer."""
+    attention_dropout: float = Field(0.0, ge=0, lt=1)
+    """On the attention weights; the paper has none, and above 0 attention is slower."""
+    activation_dropout: float = Field(0.0, ge=0, lt=1)
+    """Inside the feed-forward layers; the paper has none."""
+
+    @model_validator(mode="after")
+    def _heads_divide_width(self) -> Self:
+        if self.d_model % self.n_heads:
+            raise ValueError(f"n_heads={self.n_heads} does not divide d_model={self.d_model}")
+        if self.d_model % 2:
+            raise ValueError(f"d_model={self.d_model} is odd; positions need sines and cosines")
+        return self
+
+
+class TrainConfig(Section):
+    """How the weights are found."""
+
+    seed: int = Field(1, ge=0)
+    """A run is a function of its data, its settings and this number."""
+    device: str = Field("auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")
+    """auto, cpu, mps, cuda or cuda:N; auto takes a GPU if there is one."""
+    steps: int = Field(5_000, gt=0)
+    """Updates of the weights; schedules that decay end exactly here."""
+    accumulate: int = Field(1, gt=0)
+    """Batches per step: k small batches make the same step as one that is k times larger."""
+    optimizer: Literal["muon", "adamw"] = "muon"
+    """muon: Muon for the matrices of the layers, AdamW for the rest. adamw: AdamW for all."""
+    learning_rate: float = Field(4e-3, gt=0)
+    """AdamW's highest learning rate."""
+    matrix_learning_rate: float = Field(0.02, gt=0)
+    """Muon's highest learning rate."""
+    weight_decay: float = Field(0.05, ge=0)
+    """Pull of the layers' matrices towards zero; embeddings, norms and biases have none."""
+    betas: tuple[float, float] = (0.9, 0.98)
+    """AdamW's memory of gradients and of their squares."""
+    schedule: Literal["trapezoid", "inverse_sqrt"] = "trapezoid"
+    """trapezoid: up, level, down to zero at the end. inverse_sqrt: the paper's, without end."""
+    warmup: int = Field(100, ge=0)
+    """Steps in which the learning rate rises to its highest."""
+    decay_share: float = Field(0.6, ge=0, le=1)
+    """trapezoid only: the last part of the steps, in which the rate falls to zero."""
+    label_smoothing: float = Field(0.1, ge=0, lt=1)
+    """Probability mass that the loss spreads over the whole vocabulary."""
+    max_norm: float | None = Field(1.0, gt=0)
+    """Longest gradient that is not scaled down; null never scales."""
+    validate_every: int = Field(500, gt=0)
+    """Steps between validations; each of them writes a checkpoint."""
+    validate_pairs: int = Field(500, gt=0)
+    """Dev pairs that are translated (greedily) for the BLEU of a validation."""
+    patience: int | None = Field(None, gt=0)
+    """Validations without a better BLEU after which training stops; null never stops early."""
+    keep_checkpoints: int = Field(2, gt=0)
+    """Latest checkpoints to keep."""
+
+    @model_validator(mode="after")
+    def _phases_fit_into_steps(self) -> Self:
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise ValueError(f"betas={list(self.betas)}: both must be at least 0 and below 1")
+        if self.schedule == "trapezoid" and self.warmup >= self.steps:
+            raise ValueError(f"warmup={self.warmup} leaves nothing of steps={self.steps}")
+        return self
+
+
+class SearchConfig(Section):
+    """How a translation is looked for."""
+
+    beam_size: int = Field(4, gt=0)
+    """Hypotheses kept at each step; 1 is greedy search."""
+    n_best: int = Field(1, gt=0)
+    """Translations returned per sentence."""
+    length_penalty: float = Field(1.0, ge=0)
+    """Exponent a in score = log_prob / length**a, which is CTranslate2's definition."""
+    max_length: int = Field(256, gt=0)
+    """Pieces after which a hypothesis is cut off."""
+
+    @model_validator(mode="after")
+    def _beam_holds_n_best(self) -> Self:
+        if self.n_best > self.beam_size:
+            raise ValueError(f"n_best={self.n_best} needs a beam_size of at least as much")
+        return self
+
+
+class Config(Section):
+    """Everything that a run depends on."""
+
+    data: DataConfig
+    tokenizer: TokenizerConfig = TokenizerConfig()
+    model: TransformerConfig = TransformerConfig()
+    train: TrainConfig = TrainConfig()
+    search: SearchConfig = SearchConfig()
+
+    @model_validator(mode="after")
+    def _parts_fit_together(self) -> Self:
+        if self.model.tied_embeddings == "all" and not self.tokenizer.is_shared:
+            raise ValueError(
+                "model.tied_embeddings=all needs one vocabulary; "
+                "set model.tied_embeddings=target or tokenizer.is_shared=true"
+            )
+        longest = max(self.data.max_length + 1, self.search.max_length)
+        if self.model.positions == "learned" and self.model.max_positions < longest:
+            raise ValueError(
+                f"model.max_positions={self.model.max_positions} is too small; data.max_length and "
+                f"search.max_length need {longest}"
+            )
+        return self

@@ -1,0 +1,165 @@
+"""Sentence pairs: read from two files, checked, held out, encoded."""
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mtcli.errors import DataError
+from mtcli.tokenizer import EOS_ID, Tokenizer, Tokenizers
+
+Notify = Callable[[str], None]
+IdArray = NDArray[np.int32]
+
+_CHUNK = 10_000  # lines encoded at a time, so that lists of ids stay small
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Line-aligned sentences of two languages; none of them is blank."""
+
+    source: Sequence[str]
+    target: Sequence[str]
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def digest(self) -> str:
+        """A fingerprint: equal for equal pairs, wherever their files lie."""
+        sha = hashlib.sha256()
+        for lines in (self.source, self.target):
+            for line in lines:
+                sha.update(line.encode() + b"\n")
+            sha.update(b"\n")
+        return sha.hexdigest()
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """Rows of different lengths in one flat array: a tenth of the memory of lists of lists."""
+
+    flat: IdArray
+    starts: NDArray[np.int64]  # one more than there are rows
+
+    def __getitem__(self, row: int) -> IdArray:
+        return self.flat[self.starts[row] : self.starts[row + 1]]
+
+    def lengths(self) -> NDArray[np.int64]:
+        """How many ids each row has."""
+        return np.diff(self.starts)
+
+
+@dataclass(frozen=True)
+class EncodedCorpus:
+    """The ids of both sides, each sentence closed by the end symbol."""
+
+    source: Ragged
+    target: Ragged
+
+    def __len__(self) -> int:
+        return len(self.source.starts) - 1
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    """The lines of a UTF-8 file; a line ends at LF and nowhere else."""
+    number = 0
+    try:
+        with path.open("rb") as file:
+            for number, raw in enumerate(file, start=1):
+                # A byte order mark and the CR of CR LF belong to the file, not to the text.
+                raw = raw.removeprefix(b"\xef\xbb\xbf") if number == 1 else raw
+                yield raw.removesuffix(b"\n").removesuffix(b"\r").decode()
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{path}, line {number}: not valid UTF-8 ({error.reason}, byte {error.start + 1})",
+            hint=f"look at it with `sed -n {number}p {path} | xxd`, or convert the file with iconv",
+        ) from error
+    except FileNotFoundError as error:
+        raise DataError(f"no such file: {path}", hint="check the name and the folder") from error
+    except IsADirectoryError as error:
+        raise DataError(
+            f"{path} is a directory", hint="name a text file with one sentence per line"
+        ) from error
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror}") from error
+
+
+def read_corpus(source: Path, target: Path, notify: Notify) -> Corpus:
+    """The pairs of two line-aligned files, without those that are blank on one side."""
+    sources, targets = list(read_lines(source)), list(read_lines(target))
+    for path, lines in ((source, sources), (target, targets)):
+        if not lines:
+            raise DataError(f"{path} is empty", hint="it needs one sentence per line")
+    if len(sources) != len(targets):
+        raise DataError(
+            f"{source} has {len(sources)} lines, but {target} has {len(targets)}",
+            hint="the files must be aligned line by line; see where they part with `paste`",
+        )
+    pairs = [(s, t) for s, t in zip(sources, targets, strict=True) if s.strip() and t.strip()]
+    n_blank = len(sources) - len(pairs)
+    if n_blank:
+        notify(f"left out {n_blank} of {len(sources)} pairs that are blank on one side")
+    if not pairs:
+        raise DataError(f"every pair of {source} and {target} is blank on one side")
+    n_same = sum(s == t for s, t in pairs)
+    if n_same > len(pairs) // 2:
+        notify(f"{n_same} of {len(pairs)} pairs have the same text on both sides: is that meant?")
+    return Corpus(*map(list, zip(*pairs, strict=True)))
+
+
+def hold_out(corpus: Corpus, n_pairs: int, seed: int) -> tuple[Corpus, Corpus]:
+    """Split `corpus` into training and dev; no source sentence of dev remains in training."""
+    n_dev = min(n_pairs, len(corpus) // 10)
+    if n_dev == 0:
+        raise DataError(
+            f"{len(corpus)} pairs are too few to hold some out for validation",
+            hint="give at least 10 pairs, or a dev set of its own with --dev SOURCE TARGET",
+        )
+    chosen = np.random.default_rng(seed).permutation(len(corpus))[:n_dev].tolist()
+    dev = Corpus([corpus.source[i] for i in chosen], [corpus.target[i] for i in chosen])
+    seen = set(dev.source)
+    rest = [(s, t) for s, t in zip(corpus.source, corpus.target, strict=True) if s not in seen]
+    if not rest:
+        raise DataError("the corpus repeats the same few sentences; nothing is left to train on")
+    return Corpus(*map(list, zip(*rest, strict=True))), dev
+
+
+def encode(
+    corpus: Corpus, tokenizers: Tokenizers, max_length: int, notify: Notify
+) -> EncodedCorpus:
+    """The ids of all pairs of which neither side is longer than `max_length` pieces."""
+    source = _encode_side(corpus.source, tokenizers.source)
+    target = _encode_side(corpus.target, tokenizers.target)
+    # The end symbol that closes every row is not a piece.
+    fits = np.maximum(source.lengths(), target.lengths()) - 1 <= max_length
+    if fits.all():
+        return EncodedCorpus(source, target)
+    notify(
+        f"kept {fits.sum()} of {len(corpus)} pairs; "
+        f"{(~fits).sum()} longer than data.max_length={max_length}"
+    )
+    if not fits.any():
+        raise DataError(
+            f"no pair is as short as data.max_length={max_length} pieces",
+            hint="raise data.max_length, or split the text into sentences, one per line",
+        )
+    return EncodedCorpus(_rows(source, fits), _rows(target, fits))
+
+
+def _encode_side(lines: Sequence[str], tokenizer: Tokenizer) -> Ragged:
+    flat: list[IdArray] = []
+    lengths: list[int] = [0]
+    for start in range(0, len(lines), _CHUNK):
+        for ids in tokenizer.encode(lines[start : start + _CHUNK]):
+            flat.append(np.array([*ids, EOS_ID], dtype=np.int32))
+            lengths.append(len(ids) + 1)
+    return Ragged(np.concatenate(flat), np.cumsum(lengths))
+
+
+def _rows(ragged: Ragged, wanted: NDArray[np.bool_]) -> Ragged:
+    lengths = ragged.lengths()
+    starts = np.concatenate([[0], np.cumsum(lengths[wanted])])
+    return Ragged(ragged.flat[np.repeat(wanted, lengths)], starts)

@@ -1,0 +1,29 @@
+"""The errors a user can cause and repair. Everything else is a bug and keeps its traceback."""
+
+
+class MtcliError(Exception):
+    """What went wrong, where, and (as `hint`) what to do about it."""
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+    def __str__(self) -> str:
+        message = super().__str__()
+        return f"{message}\n  hint: {self.hint}" if self.hint else message
+
+
+class ConfigError(MtcliError):
+    """The configuration file or a --set override is not usable."""
+
+
+class DataError(MtcliError):
+    """A corpus, a tokenizer file or standard input is not usable."""
+
+
+class CheckpointError(MtcliError):
+    """A run directory is missing, incomplete, or made by an incompatible version."""
+
+
+class EngineError(MtcliError):
+    """A model cannot be executed in the way that was asked for."""

@@ -1,0 +1,16 @@
+"""The architectures there are; the only place that lists them."""
+
+from typing import Any
+
+from mtcli.config import TransformerConfig
+from mtcli.models.base import State, TranslationModel
+from mtcli.models.transformer import Transformer
+
+__all__ = ["State", "TranslationModel", "build_model"]
+
+
+def build_model(
+    config: TransformerConfig, source_size: int, target_size: int
+) -> TranslationModel[Any]:
+    """A new model of the architecture that `config` names, for vocabularies of these sizes."""
+    return Transformer(config, source_size, target_size)

@@ -1,0 +1,56 @@
+"""What every architecture offers to training and to search.
+
+Shapes are written with these letters everywhere in mtcli:
+    B sentences   S source positions   T target positions   V vocabulary entries
+    D model width H attention heads    E width of one head  W beam width
+Masks are boolean and say what is ALLOWED: True means "may be looked at".
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, Generic, Self, TypeVar
+
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class State:
+    """All that decoding remembers. Every tensor inside has the batch as its first dimension."""
+
+    def select(self, rows: Tensor) -> Self:
+        """The state of the given rows, repeated or dropped as `rows` says."""
+        selected: Self = _select(self, rows)
+        return selected
+
+
+def _select(value: Any, rows: Tensor) -> Any:
+    match value:
+        case Tensor():
+            return value.index_select(0, rows)
+        case tuple():
+            return tuple(_select(item, rows) for item in value)
+        case _ if is_dataclass(value) and not isinstance(value, type):
+            parts = {f.name: _select(getattr(value, f.name), rows) for f in fields(value)}
+            return replace(value, **parts)
+        case _:
+            return value
+
+
+S = TypeVar("S", bound=State)
+
+
+class TranslationModel(nn.Module, ABC, Generic[S]):
+    """Source ids in, target logits out; one `decode` serves both training and search."""
+
+    @abstractmethod
+    def encode(self, source: Tensor) -> S:
+        """Read padded source ids [B, S]; return the state in which no target is yet known."""
+
+    @abstractmethod
+    def decode(self, target: Tensor, state: S) -> tuple[Tensor, S]:
+        """Read the next target ids [B, T] (T >= 1); return logits [B, T, V] and the new state."""
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        """Teacher forcing: the logits [B, T, V] that follow each position of `target`."""
+        logits, _ = self.decode(target, self.encode(source))
+        return logits

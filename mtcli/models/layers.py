@@ -1,0 +1,135 @@
+"""Attention, feed-forward, positions: the parts that architectures are made of."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F  # noqa: N812  (torch's own name for it)
+from torch import Tensor, nn
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "swish": F.silu,
+}
+
+
+@dataclass(frozen=True)
+class KeyValues:
+    """What attention looks at. Search keeps it between steps: this is the whole KV cache."""
+
+    keys: Tensor  # [B, H, S, E]
+    values: Tensor  # [B, H, S, E]
+
+    def append(self, new: "KeyValues") -> "KeyValues":
+        """The old positions followed by the new ones."""
+        return KeyValues(
+            keys=torch.cat([self.keys, new.keys], dim=2),
+            values=torch.cat([self.values, new.values], dim=2),
+        )
+
+
+class Attention(nn.Module):
+    """Multi-head attention (Vaswani et al. 2017, section 3.2).
+
+    Making keys and values is separate from looking at them. Self-attention appends to a past,
+    cross-attention makes them once per sentence, and neither needs a flag in here.
+    """
+
+    def __init__(self, d_model: int, n_heads: int, dropout: float) -> None:
+        super().__init__()
+        self.n_heads = n_heads
+        self.dropout = dropout
+        self.to_queries = nn.Linear(d_model, d_model)
+        self.to_keys = nn.Linear(d_model, d_model)
+        self.to_values = nn.Linear(d_model, d_model)
+        self.to_output = nn.Linear(d_model, d_model)
+
+    def key_values(self, x: Tensor) -> KeyValues:
+        """What `x` [B, S, D] offers to whoever looks at it."""
+        return KeyValues(self._split_heads(self.to_keys(x)), self._split_heads(self.to_values(x)))
+
+    def forward(self, x: Tensor, seen: KeyValues, mask: Tensor | None) -> Tensor:
+        """Let positions of `x` [B, T, D] look at `seen` where `mask` [B, 1, T, S] allows it."""
+        queries = self._split_heads(self.to_queries(x))  # [B, H, T, E]
+        mixed = F.scaled_dot_product_attention(
+            queries,
+            seen.keys,
+            seen.values,
+            attn_mask=mask,
+            dropout_p=self.dropout if self.training else 0.0,
+        )  # [B, H, T, E]
+        output: Tensor = self.to_output(mixed.transpose(1, 2).flatten(2))  # [B, T, D]
+        return output
+
+    def _split_heads(self, x: Tensor) -> Tensor:
+        heads = torch.unflatten(x, -1, (self.n_heads, -1))  # [B, T, H, E]
+        return heads.transpose(1, 2)  # [B, H, T, E]
+
+
+class FeedForward(nn.Module):
+    """The same two linear maps at every position (Vaswani et al. 2017, section 3.3)."""
+
+    def __init__(self, d_model: int, d_inner: int, activation: str, dropout: float) -> None:
+        super().__init__()
+        self.to_inner = nn.Linear(d_model, d_inner)
+        self.to_output = nn.Linear(d_inner, d_model)
+        self.activation = ACTIVATIONS[activation]
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Transform each position of `x` [B, T, D] by itself."""
+        output: Tensor = self.to_output(self.dropout(self.activation(self.to_inner(x))))
+        return output
+
+
+class SinusoidalPositions(nn.Module):
+    """Sines and cosines of falling frequency (section 3.5), in two halves; nothing is learned."""
+
+    frequencies: Tensor
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        exponents = torch.arange(0, d_model, 2) / d_model
+        self.register_buffer("frequencies", 10_000.0**-exponents, persistent=False)  # [D/2]
+
+    def forward(self, start: int, n: int) -> Tensor:
+        """The vectors [n, D] of the positions from `start` on."""
+        places = torch.arange(start, start + n, device=self.frequencies.device)
+        angles = places[:, None] * self.frequencies  # [n, D/2]
+        return torch.cat([angles.sin(), angles.cos()], dim=-1)  # [n, D]
+
+
+class LearnedPositions(nn.Module):
+    """One learned vector for each position, up to a limit."""
+
+    def __init__(self, d_model: int, max_positions: int) -> None:
+        super().__init__()
+        self.vectors = nn.Embedding(max_positions, d_model)
+        nn.init.normal_(self.vectors.weight, std=0.02)
+
+    def forward(self, start: int, n: int) -> Tensor:
+        """The vectors [n, D] of the positions from `start` on."""
+        return self.vectors.weight[start : start + n]
+
+
+class ScaledEmbedding(nn.Embedding):
+    """Embeddings multiplied by sqrt(D), so that they are as large as the positions (3.4)."""
+
+    def __init__(self, vocab_size: int, d_model: int) -> None:
+        super().__init__(vocab_size, d_model)
+        self.scale = math.sqrt(d_model)
+        nn.init.normal_(self.weight, std=d_model**-0.5)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """The vectors [B, T, D] of `ids` [B, T]."""
+        return super().forward(ids) * self.scale
+
+
+def causal_mask(n_new: int, n_known: int, device: torch.device) -> Tensor | None:
+    """Each new position may look at all known ones, at itself, and at new ones before it."""
+    if n_new == 1:
+        return None  # a single new position may look at everything there is
+    everything = torch.ones(n_new, n_known + n_new, dtype=torch.bool, device=device)
+    return everything.tril(diagonal=n_known)[None, None]  # [1, 1, T, n_known + T]

@@ -1,0 +1,138 @@
+"""Text becomes pieces and ids, and comes back: SentencePiece, trained by mtcli itself."""
+
+import io
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import sentencepiece
+
+from mtcli.config import TokenizerConfig
+from mtcli.errors import CheckpointError, ConfigError
+
+# Every vocabulary begins with these four, on both sides and in every model.
+PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
+
+
+class Tokenizer:
+    """One vocabulary: text <-> pieces <-> ids. Symbols such as </s> in a text are plain text."""
+
+    def __init__(self, model: bytes) -> None:
+        self.model = model
+        self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+
+    def __len__(self) -> int:
+        return self._processor.get_piece_size()
+
+    def pieces(self, text: str) -> list[str]:
+        """The subwords of `text`."""
+        return cast(list[str], self._processor.encode(text, out_type=str))
+
+    def ids(self, pieces: Sequence[str]) -> list[int]:
+        """The numbers of `pieces`, with nothing added."""
+        return self._processor.piece_to_id(list(pieces))
+
+    def encode(self, lines: Sequence[str]) -> list[list[int]]:
+        """The ids of many lines, computed on all cores."""
+        return cast(list[list[int]], self._processor.encode(list(lines), num_threads=-1))
+
+    def pieces_of(self, ids: Iterable[int]) -> list[str]:
+        """The pieces that `ids` stand for."""
+        return self._processor.id_to_piece(list(ids))
+
+    def text(self, pieces: Sequence[str]) -> str:
+        """The text that `pieces` spell."""
+        return cast(str, self._processor.decode_pieces(list(pieces)))
+
+
+@dataclass(frozen=True)
+class Tokenizers:
+    """The tokenizers of both languages; one and the same object if the vocabulary is shared."""
+
+    source: Tokenizer
+    target: Tokenizer
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether one vocabulary serves both languages."""
+        return self.source is self.target
+
+    def files(self) -> dict[str, bytes]:
+        """What a model directory keeps: file names and contents."""
+        if self.is_shared:
+            return {"tokenizer.model": self.source.model}
+        return {"source.model": self.source.model, "target.model": self.target.model}
+
+
+def train_tokenizers(
+    source: Sequence[str], target: Sequence[str], options: TokenizerConfig
+) -> Tokenizers:
+    """Learn the pieces of the given lines: one vocabulary for both languages, or one for each."""
+    if options.is_shared:
+        limit = max(1, options.sample_lines // 2)
+        shared = _train([*_sampled(source, limit), *_sampled(target, limit)], options)
+        return Tokenizers(shared, shared)
+    limit = options.sample_lines
+    return Tokenizers(
+        _train(_sampled(source, limit), options), _train(_sampled(target, limit), options)
+    )
+
+
+def load_tokenizers(directory: Path) -> Tokenizers:
+    """The tokenizers of a model directory."""
+    shared = directory / "tokenizer.model"
+    if shared.exists():
+        tokenizer = _load(shared)
+        return Tokenizers(tokenizer, tokenizer)
+    return Tokenizers(_load(directory / "source.model"), _load(directory / "target.model"))
+
+
+def _load(path: Path) -> Tokenizer:
+    try:
+        return Tokenizer(path.read_bytes())
+    except OSError as error:
+        raise CheckpointError(f"cannot read the tokenizer {path}: {error.strerror}") from error
+    except RuntimeError as error:
+        raise CheckpointError(f"{path} is not a SentencePiece model, or is damaged") from error
+
+
+def _sampled(lines: Sequence[str], limit: int) -> Sequence[str]:
+    """At most `limit` lines, taken evenly from all parts of the corpus."""
+    stride = -(-len(lines) // limit)
+    return lines[::stride] if stride > 1 else lines
+
+
+def _train(lines: Sequence[str], options: TokenizerConfig) -> Tokenizer:
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(lines),
+            model_writer=model,
+            model_type=options.kind,
+            vocab_size=options.vocab_size,
+            hard_vocab_limit=False,  # a small corpus gets a smaller vocabulary, not an error
+            byte_fallback=options.byte_fallback,
+            character_coverage=options.character_coverage,
+            normalization_rule_name=options.normalization,
+            pad_id=PAD_ID,
+            unk_id=UNK_ID,
+            bos_id=BOS_ID,
+            eos_id=EOS_ID,
+            minloglevel=2,
+        )
+    except RuntimeError as error:
+        raise _too_small(options, str(error)) from error
+    return Tokenizer(model.getvalue())
+
+
+def _too_small(options: TokenizerConfig, reason: str) -> ConfigError:
+    needed = re.search(r"smaller than required_chars\. \d+ vs (\d+)", reason)
+    if needed is None:
+        return ConfigError(f"SentencePiece cannot learn from this text: {reason.strip()}")
+    return ConfigError(
+        f"tokenizer.vocab_size={options.vocab_size} is too small: the bytes and the characters of "
+        f"this text need {needed[1]} pieces",
+        hint="raise tokenizer.vocab_size, or lower tokenizer.character_coverage",
+    )

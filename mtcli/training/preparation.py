@@ -1,0 +1,70 @@
+"""What is ready before the first step: pairs, vocabulary, ids."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from mtcli.checkpoint.files import write_file
+from mtcli.config import Config
+from mtcli.data import Corpus, EncodedCorpus, encode, hold_out, read_corpus
+from mtcli.tokenizer import Tokenizers, load_tokenizers, train_tokenizers
+from mtcli.training.validation import DevSet
+
+Notify = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """The training and the dev set of a run, with the vocabulary they are written in."""
+
+    tokenizers: Tokenizers
+    train_set: EncodedCorpus
+    dev_set: DevSet
+    fingerprint: str  # of all pairs
+
+
+def prepare(config: Config, directory: Path, notify: Notify, *, is_new: bool) -> Prepared:
+    """Read the corpus; learn the vocabulary if the run is new, else read it from `directory`."""
+    train, dev = _read(config, notify)
+    if is_new:
+        tokenizers = train_tokenizers(train.source, train.target, config.tokenizer)
+        for name, content in tokenizers.files().items():
+            write_file(directory / name, content)
+        _tell_size(tokenizers, config.tokenizer.vocab_size, notify)
+    else:
+        tokenizers = load_tokenizers(directory)
+    max_length = config.data.max_length
+    n_shown = config.train.validate_pairs
+    return Prepared(
+        tokenizers,
+        encode(train, tokenizers, max_length, _about("training", notify)),
+        DevSet(
+            encode(dev, tokenizers, max_length, _about("dev", notify)),
+            shown=Corpus(dev.source[:n_shown], dev.target[:n_shown]),
+        ),
+        fingerprint=f"{train.digest()}-{dev.digest()}",
+    )
+
+
+def _read(config: Config, notify: Notify) -> tuple[Corpus, Corpus]:
+    corpus = read_corpus(*config.data.train, _about("training", notify))
+    if config.data.dev:
+        train, dev = corpus, read_corpus(*config.data.dev, _about("dev", notify))
+        origin = "from the dev files"
+    else:
+        train, dev = hold_out(corpus, config.data.dev_pairs, config.train.seed)
+        origin = "held out of the corpus; --dev SOURCE TARGET would keep it whole"
+    notify(f"data: {len(train):,} training pairs; {len(dev):,} dev pairs, {origin}")
+    return train, dev
+
+
+def _tell_size(tokenizers: Tokenizers, wanted: int, notify: Notify) -> None:
+    source, target = len(tokenizers.source), len(tokenizers.target)
+    sizes = f"{source:,} shared" if tokenizers.is_shared else f"{source:,} and {target:,}"
+    notify(f"vocabulary: {sizes} pieces")
+    if min(source, target) < wanted:
+        notify(f"  the corpus is too small for tokenizer.vocab_size={wanted}; it is reduced")
+
+
+def _about(what: str, notify: Notify) -> Notify:
+    return lambda text: notify(f"{what}: {text}")

@@ -1,0 +1,50 @@
+"""Measuring a model while it trains: loss, and BLEU of real translations."""
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from mtcli.config import Config
+from mtcli.data import Corpus, EncodedCorpus, batches_in_order
+from mtcli.engines.pytorch import TorchTranslator
+from mtcli.evaluation import bleu
+from mtcli.models import TranslationModel
+from mtcli.report import Sample, Validated
+from mtcli.tokenizer import Tokenizers
+from mtcli.training.loop import mean_loss
+
+
+@dataclass(frozen=True)
+class DevSet:
+    """The pairs a run is validated on: all for the loss, the first ones for BLEU and samples."""
+
+    encoded: EncodedCorpus
+    shown: Corpus
+
+    def validate(
+        self,
+        model: TranslationModel[Any],
+        tokenizers: Tokenizers,
+        config: Config,
+        *,
+        step: int,
+        best_bleu: float,
+    ) -> Validated:
+        """Measure `model`, which is in evaluation mode afterwards."""
+        began = time.perf_counter()
+        loss = mean_loss(model, batches_in_order(self.encoded, config.data.batch_tokens))
+        translator = TorchTranslator(model, tokenizers, max_pieces=config.data.max_length)
+        greedy = config.search.model_copy(update={"beam_size": 1, "n_best": 1})
+        found = translator.translate(self.shown.source, greedy)
+        translations = [candidates[0].text for candidates in found]
+        score = bleu(translations, self.shown.target)
+        samples = zip(self.shown.source, self.shown.target, translations, strict=True)
+        return Validated(
+            step=step,
+            loss=loss,
+            bleu=score.value,
+            signature=score.signature,
+            is_best=score.value > best_bleu,
+            seconds=time.perf_counter() - began,
+            samples=tuple(Sample(*sample) for sample, _ in zip(samples, range(4), strict=False)),
+        )
