@@ -76,10 +76,15 @@ def version_option(
 )
 def train(
     out: Annotated[Path, typer.Option(help="Directory of the model; made if it is not there.")],
-    source: Annotated[Path | None, typer.Argument(help="Text, one sentence per line.")] = None,
-    target: Annotated[Path | None, typer.Argument(help="Its translation, line by line.")] = None,
+    source: Annotated[
+        Path | None, typer.Argument(metavar="SOURCE", help="Text, one sentence per line.")
+    ] = None,
+    target: Annotated[
+        Path | None, typer.Argument(metavar="TARGET", help="Its translation, line by line.")
+    ] = None,
     dev: Annotated[
-        tuple[Path, Path] | None, typer.Option(help="Source and target to validate on.")
+        tuple[Path, Path] | None,
+        typer.Option(metavar="SOURCE TARGET", help="Two files to validate on."),
     ] = None,
     config: Annotated[Path | None, typer.Option(help="YAML file with settings.")] = None,
     overrides: Annotated[

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import yaml
@@ -10,7 +10,7 @@ from safetensors import SafetensorError, safe_open
 
 from mtcli import __version__
 from mtcli.checkpoint.files import write_file
-from mtcli.config import Config, to_yaml, validate
+from mtcli.config import Config, differences, to_yaml, validate
 from mtcli.errors import CheckpointError
 
 FORMAT = 1  # of the directory; raised when a change makes older versions of mtcli unable to read it
@@ -33,10 +33,12 @@ class WeightsInfo:
     step: int
     bleu: float
     signature: str
+    n_pairs: int  # trained on
 
     def metadata(self) -> dict[str, str]:
         """The same as the text that a safetensors file can hold."""
-        facts = {"step": self.step, "bleu": self.bleu, "signature": self.signature}
+        facts = asdict(self)
+        del facts["n_parameters"]  # the tensors themselves tell it
         return {"mtcli": json.dumps(facts)}
 
 
@@ -60,9 +62,36 @@ def load_saved_config(directory: Path) -> Config:
     return validate(tree, origin=str(path))
 
 
-def is_run(directory: Path) -> bool:
-    """Whether mtcli has begun or finished a model in `directory`."""
-    return (directory / CONFIG).is_file()
+def check_is_run(directory: Path) -> None:
+    """Refuse a directory that holds something other than a run; an empty one may become one."""
+    is_used = directory.exists() and (not directory.is_dir() or any(directory.iterdir()))
+    if is_used and not (directory / CONFIG).is_file():
+        raise CheckpointError(
+            f"{directory} already exists and is not a run of mtcli",
+            hint="choose another --out; nothing in it was touched",
+        )
+
+
+def check_settings(directory: Path, config: Config) -> None:
+    """Refuse a run that has begun with other settings than `config`."""
+    if not has_begun(directory):
+        return
+    changed = [
+        line
+        for line in differences(load_saved_config(directory), portable(config))
+        if not line.startswith(("data.train:", "data.dev:"))  # the pairs count, not their names
+    ]
+    if changed:
+        lines = "".join(f"\n  {line}" for line in changed)
+        raise CheckpointError(
+            f"{directory} holds a run with other settings:{lines}",
+            hint="choose another --out, take the settings back, or start over with --fresh",
+        )
+
+
+def has_begun(directory: Path) -> bool:
+    """Whether something in `directory` has been learned that could be lost."""
+    return (directory / WEIGHTS).exists() or any((directory / CHECKPOINTS).glob("*"))
 
 
 def portable(config: Config) -> Config:
@@ -73,8 +102,11 @@ def portable(config: Config) -> Config:
 
 
 def clear(directory: Path) -> None:
-    """Remove the files of a run, and nothing else."""
-    for name in (CONFIG, WEIGHTS, CARD, LOG, CHECKPOINTS, *_OTHERS):
+    """Remove the files of a run, and nothing else; what is not a run is left alone."""
+    if not (directory / CONFIG).is_file():
+        return
+    # The configuration goes last: as long as anything of the run is left, it is known as a run.
+    for name in (WEIGHTS, CARD, LOG, CHECKPOINTS, *_OTHERS, CONFIG):
         path = directory / name
         try:
             if path.is_dir() and not path.is_symlink():
@@ -105,19 +137,16 @@ def weights_info(directory: Path) -> WeightsInfo:
 def describe(directory: Path) -> list[tuple[str, str]]:
     """What a person wants to know of a model, as names and values."""
     config, info = load_saved_config(directory), weights_info(directory)
-    model, train, data = config.model, config.train, config.data
-    layers = f"{model.n_encoder_layers}+{model.n_decoder_layers} layers"
+    source, target = config.data.train
     vocabulary = "shared" if config.tokenizer.is_shared else "one for each language"
-    size = sum(path.stat().st_size for path in directory.glob("*.*"))
     return [
-        ("model", str(directory)),
-        ("trained on", " and ".join(str(path) for path in data.train)),
-        ("architecture", f"{model.arch}, {layers}, width {model.d_model}, {model.n_heads} heads"),
+        ("trained on", f"{info.n_pairs:,} sentence pairs of {source} and {target}"),
+        ("architecture", config.model.summary()),
         ("parameters", f"{info.n_parameters:,}"),
-        ("vocabulary", f"{config.tokenizer.kind}, {vocabulary}"),
-        ("training", f"{info.step:,} of {train.steps:,} steps, {train.optimizer}"),
-        ("dev BLEU", f"{info.bleu:.2f} [{info.signature}], greedy search"),
-        ("size", f"{size / 1e6:.1f} MB without checkpoints"),
+        ("vocabulary", f"SentencePiece {config.tokenizer.kind}, {vocabulary}"),
+        ("training", f"{info.step:,} of {config.train.steps:,} steps, {config.train.optimizer}"),
+        ("dev BLEU", f"{info.bleu:.2f} with greedy search"),
+        ("signature", info.signature),
     ]
 
 

@@ -14,7 +14,10 @@ def replacing(path: Path) -> Iterator[Path]:
     temporary = path.with_name(f".{path.name}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.touch()
+        mode = temporary.stat().st_mode
         yield temporary
+        temporary.chmod(mode)  # some libraries write private files; a model is for sharing
         _flush(temporary)
         temporary.replace(path)
         _flush(path.parent)  # the new name itself must survive a power cut, too

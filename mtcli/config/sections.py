@@ -82,6 +82,11 @@ class TransformerConfig(Section):
     activation_dropout: float = Field(0.0, ge=0, lt=1)
     """Inside the feed-forward layers; the paper has none."""
 
+    def summary(self) -> str:
+        """The architecture in a few words."""
+        layers = f"{self.n_encoder_layers}+{self.n_decoder_layers} layers"
+        return f"{self.arch}, {layers}, width {self.d_model}, {self.n_heads} heads"
+
     @model_validator(mode="after")
     def _heads_divide_width(self) -> Self:
         if self.d_model % self.n_heads:

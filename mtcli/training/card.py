@@ -3,42 +3,28 @@
 from pathlib import Path
 
 from mtcli import __version__
-from mtcli.checkpoint.directory import CARD, WeightsInfo, portable
+from mtcli.checkpoint.directory import CARD, describe, load_saved_config
 from mtcli.checkpoint.files import write_file
-from mtcli.config import Config
 
 
-def write_card(directory: Path, config: Config, info: WeightsInfo, n_pairs: int) -> None:
+def write_card(directory: Path) -> None:
     """Write README.md: data, sizes, BLEU with its signature, how to use it."""
-    source, target = (path.name for path in portable(config).data.train)
-    model, train = config.model, config.train
-    vocabulary = "shared" if config.tokenizer.is_shared else "one for each language"
+    source, target = (path.name for path in load_saved_config(directory).data.train)
+    facts = "".join(f"- {name}: {value}\n" for name, value in describe(directory))
     write_file(
         directory / CARD,
         f"""\
-# {_language(source)} to {_language(target)}
+# From {_language(source)} to {_language(target)}
 
-A translation model trained with [mtcli](https://pypi.org/project/mtcli) {__version__}.
+A translation model, trained with mtcli {__version__}.
 
-| | |
-|---|---|
-| training data | {n_pairs:,} sentence pairs of `{source}` and `{target}` |
-| architecture | {model.arch}, {model.n_encoder_layers}+{model.n_decoder_layers} layers, \
-width {model.d_model}, {model.n_heads} heads |
-| parameters | {info.n_parameters:,} |
-| vocabulary | SentencePiece {config.tokenizer.kind}, {vocabulary} |
-| training | {info.step:,} of {train.steps:,} steps, {train.optimizer}, seed {train.seed} |
-| BLEU on the dev set, greedy search | {info.bleu:.2f} |
-| signature | `{info.signature}` |
-
+{facts}
 Translate with it, one sentence per line:
 
-```
-mtcli translate {directory.resolve().name} < input.txt > output.txt
-```
+    mtcli translate {directory.resolve().name} < input.txt > output.txt
 
 `config.yaml` holds every setting, `log.jsonl` the course of the training. What the model knows it
-has from its training data alone; look at its translations before you rely on them.
+has from its training data alone: look at its translations before you rely on them.
 """,
     )
 

@@ -14,39 +14,28 @@ Notify = Callable[[str], None]
 
 
 @dataclass(frozen=True)
+class Pairs:
+    """What is learned from, and what is validated on."""
+
+    train: Corpus
+    dev: Corpus
+
+    def digest(self) -> str:
+        """A fingerprint of all pairs."""
+        return f"{self.train.digest()}-{self.dev.digest()}"
+
+
+@dataclass(frozen=True)
 class Prepared:
     """The training and the dev set of a run, with the vocabulary they are written in."""
 
     tokenizers: Tokenizers
     train_set: EncodedCorpus
     dev_set: DevSet
-    fingerprint: str  # of all pairs
 
 
-def prepare(config: Config, directory: Path, notify: Notify, *, is_new: bool) -> Prepared:
-    """Read the corpus; learn the vocabulary if the run is new, else read it from `directory`."""
-    train, dev = _read(config, notify)
-    if is_new:
-        tokenizers = train_tokenizers(train.source, train.target, config.tokenizer)
-        for name, content in tokenizers.files().items():
-            write_file(directory / name, content)
-        _tell_size(tokenizers, config.tokenizer.vocab_size, notify)
-    else:
-        tokenizers = load_tokenizers(directory)
-    max_length = config.data.max_length
-    n_shown = config.train.validate_pairs
-    return Prepared(
-        tokenizers,
-        encode(train, tokenizers, max_length, _about("training", notify)),
-        DevSet(
-            encode(dev, tokenizers, max_length, _about("dev", notify)),
-            shown=Corpus(dev.source[:n_shown], dev.target[:n_shown]),
-        ),
-        fingerprint=f"{train.digest()}-{dev.digest()}",
-    )
-
-
-def _read(config: Config, notify: Notify) -> tuple[Corpus, Corpus]:
+def read_pairs(config: Config, notify: Notify) -> Pairs:
+    """The training and the dev pairs that `config` names."""
     corpus = read_corpus(*config.data.train, _about("training", notify))
     if config.data.dev:
         train, dev = corpus, read_corpus(*config.data.dev, _about("dev", notify))
@@ -55,7 +44,30 @@ def _read(config: Config, notify: Notify) -> tuple[Corpus, Corpus]:
         train, dev = hold_out(corpus, config.data.dev_pairs, config.train.seed)
         origin = "held out of the corpus; --dev SOURCE TARGET would keep it whole"
     notify(f"data: {len(train):,} training pairs; {len(dev):,} dev pairs, {origin}")
-    return train, dev
+    return Pairs(train, dev)
+
+
+def prepare(
+    pairs: Pairs, config: Config, directory: Path, notify: Notify, *, is_new: bool
+) -> Prepared:
+    """Learn the vocabulary if the run is new, else read it from `directory`; encode all pairs."""
+    if is_new:
+        tokenizers = train_tokenizers(pairs.train.source, pairs.train.target, config.tokenizer)
+        for name, content in tokenizers.files().items():
+            write_file(directory / name, content)
+        _tell_size(tokenizers, config.tokenizer.vocab_size, notify)
+    else:
+        tokenizers = load_tokenizers(directory)
+    max_length, n_shown = config.data.max_length, config.train.validate_pairs
+    dev = pairs.dev
+    return Prepared(
+        tokenizers,
+        encode(pairs.train, tokenizers, max_length, _about("training", notify)),
+        DevSet(
+            encode(dev, tokenizers, max_length, _about("dev", notify)),
+            shown=Corpus(dev.source[:n_shown], dev.target[:n_shown]),
+        ),
+    )
 
 
 def _tell_size(tokenizers: Tokenizers, wanted: int, notify: Notify) -> None:

@@ -6,16 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 from torch.optim import Optimizer
 
 from mtcli.checkpoint.directory import (
     LOG,
     WeightsInfo,
+    check_is_run,
+    check_settings,
     clear,
-    is_run,
-    load_saved_config,
-    portable,
+    has_begun,
     save_config,
     weights_info,
 )
@@ -27,7 +26,7 @@ from mtcli.checkpoint.state import (
     save_checkpoint,
 )
 from mtcli.checkpoint.weights import save_weights
-from mtcli.config import Config, differences
+from mtcli.config import Config
 from mtcli.data import groups
 from mtcli.engines.pytorch import choose_device
 from mtcli.errors import CheckpointError
@@ -37,9 +36,29 @@ from mtcli.report import Event, EventLog, Finished, Notice, StepDone, Stopped
 from mtcli.training.card import write_card
 from mtcli.training.interrupt import StopRequest, stop_on_signals
 from mtcli.training.loop import fit
-from mtcli.training.preparation import Prepared, prepare
+from mtcli.training.preparation import Prepared, prepare, read_pairs
 
 Show = Callable[[Event], None]
+
+
+@dataclass(frozen=True)
+class Report:
+    """Tells programs and people what happens."""
+
+    log: EventLog
+    show: Show
+    is_new: bool  # whether the run begins here; if it goes on, the log has its notices already
+
+    def __call__(self, event: Event) -> None:
+        """Log and show `event`."""
+        self.log(event)
+        self.show(event)
+
+    def notify(self, text: str) -> None:
+        """Tell something about the beginning of the run."""
+        if self.is_new:
+            self.log(Notice(text))
+        self.show(Notice(text))
 
 
 @dataclass(frozen=True)
@@ -48,16 +67,15 @@ class Run:
 
     config: Config
     directory: Path
+    report: Report
     data: Prepared
     model: TranslationModel[Any]
     optimizers: list[Optimizer]
-    log: EventLog
-    show: Show
 
-    def report(self, event: Event) -> None:
-        """Tell programs and people."""
-        self.log(event)
-        self.show(event)
+    @property
+    def n_parameters(self) -> int:
+        """How many numbers are learned."""
+        return sum(parameter.numel() for parameter in self.model.parameters())
 
 
 def train_run(
@@ -65,84 +83,66 @@ def train_run(
 ) -> Finished | Stopped:
     """Train until done or asked to stop; a directory that holds a part of this run goes on."""
     device = choose_device(config.train.device)
-    if fresh:
-        clear(directory)
-    _claim(directory, config)
+    check_is_run(directory)
     log = EventLog(directory / LOG)
-    finished = log.finished()
-    if finished:
-        show(Notice(f"{directory} is already complete; --fresh would start over"))
-        show(finished)
-        return finished
-    checkpoint = load_checkpoint(directory, lambda text: show(Notice(text)))
-    run = _open(config, directory, checkpoint, log, show, device)
-    progress = checkpoint.progress if checkpoint else Progress(run.data.fingerprint)
+    if not fresh:
+        check_settings(directory, config)
+        if finished := log.finished():
+            show(Notice(f"{directory} is already complete; --fresh would start over"))
+            show(finished)
+            return finished
+    notices: list[str] = []
+    pairs = read_pairs(config, notices.append)  # may be unusable, so nothing is written before
+    checkpoint = None if fresh else _last_checkpoint(directory, pairs.digest(), show)
+    if checkpoint:
+        log.cut(checkpoint.progress.log_size)
+    else:
+        clear(directory)
+        save_config(directory, config)
+    report = Report(log, show, is_new=checkpoint is None)
+    for notice in notices:
+        report.notify(notice)
+    data = prepare(pairs, config, directory, report.notify, is_new=checkpoint is None)
+    run = _build(config, directory, report, data, device)
+    progress = Progress(pairs.digest())
+    if checkpoint:
+        restore(checkpoint, run.model, run.optimizers)
+        progress = checkpoint.progress
+        show(Notice(f"going on after step {progress.step:,}"))
     with stop_on_signals() as request:
         return _train(run, progress, request)
 
 
-def _claim(directory: Path, config: Config) -> None:
-    """Make `directory` that of this run; refuse it if it holds anything else."""
-    if is_run(directory):
-        _check_settings(directory, config)
-        return
-    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+def _last_checkpoint(directory: Path, digest: str, show: Show) -> Checkpoint | None:
+    checkpoint = load_checkpoint(directory, lambda text: show(Notice(text)))
+    if checkpoint is None and has_begun(directory):
         raise CheckpointError(
-            f"{directory} already exists and is not a run of mtcli",
-            hint="choose another --out; nothing in it was touched",
+            f"{directory} has weights, but no checkpoint to go on from",
+            hint="keep it and choose another --out, or start over with --fresh",
         )
-    save_config(directory, config)
-
-
-def _check_settings(directory: Path, config: Config) -> None:
-    changed = [
-        line
-        for line in differences(load_saved_config(directory), portable(config))
-        if not line.startswith(("data.train:", "data.dev:"))  # the pairs count, not their names
-    ]
-    if changed:
-        lines = "".join(f"\n  {line}" for line in changed)
+    if checkpoint and checkpoint.progress.data != digest:
         raise CheckpointError(
-            f"{directory} holds a run with other settings:{lines}",
-            hint="choose another --out, take the settings back, or start over with --fresh",
+            f"{directory} was trained on other sentence pairs than these",
+            hint="give it the files it began with, or start over with --fresh",
         )
+    return checkpoint
 
 
-def _open(
-    config: Config,
-    directory: Path,
-    checkpoint: Checkpoint | None,
-    log: EventLog,
-    show: Show,
-    device: torch.device,
+def _build(
+    config: Config, directory: Path, report: Report, data: Prepared, device: torch.device
 ) -> Run:
-    """Everything in memory, as it was when `checkpoint` was written or new if there is none."""
-    log.cut(checkpoint.progress.log_size if checkpoint else 0)
-
-    def notify(text: str) -> None:
-        if checkpoint is None:
-            log(Notice(text))  # after resuming, the log has it already
-        show(Notice(text))
-
-    data = prepare(config, directory, notify, is_new=checkpoint is None)
+    """A new model for the data, with its optimizers."""
     torch.manual_seed(config.train.seed)
     sizes = len(data.tokenizers.source), len(data.tokenizers.target)
     model = build_model(config.model, *sizes).to(device)
-    optimizers = build_optimizers(model, config.train)
-    notify(f"model: {config.model.arch}, {_n_parameters(model):,} parameters")
-    notify(
-        f"training: {config.train.steps:,} steps of up to {config.train.accumulate} x "
-        f"{config.data.batch_tokens:,} tokens, {config.train.optimizer}, on {device}"
+    run = Run(config, directory, report, data, model, build_optimizers(model, config.train))
+    report.notify(f"model: {config.model.summary()}, {run.n_parameters:,} parameters")
+    batches = f"{config.train.accumulate} x " if config.train.accumulate > 1 else ""
+    report.notify(
+        f"training: {config.train.steps:,} steps of up to {batches}{config.data.batch_tokens:,} "
+        f"tokens with {config.train.optimizer} on {device}"
     )
-    if checkpoint:
-        if checkpoint.progress.data != data.fingerprint:
-            raise CheckpointError(
-                f"{directory} was trained on other sentence pairs than these",
-                hint="give it the files it began with, or start over with --fresh",
-            )
-        restore(checkpoint, model, optimizers)
-        show(Notice(f"going on after step {checkpoint.progress.step:,}"))
-    return Run(config, directory, data, model, optimizers, log, show)
+    return run
 
 
 def _train(run: Run, progress: Progress, request: StopRequest) -> Finished | Stopped:
@@ -175,12 +175,12 @@ def _train(run: Run, progress: Progress, request: StopRequest) -> Finished | Sto
         if is_due:
             progress = _validate(run, progress)
         if is_due or request.signal:
-            progress = replace(progress, log_size=run.log.size())
+            progress = replace(progress, log_size=run.report.log.size())
             keep = options.keep_checkpoints
             save_checkpoint(run.directory, run.model, run.optimizers, progress, keep=keep)
         if request.signal:
             stopped = Stopped(step.number, request.signal)
-            run.show(stopped)
+            run.report.show(stopped)
             return stopped
     return _finish(run, progress)
 
@@ -205,19 +205,22 @@ def _validate(run: Run, progress: Progress) -> Progress:
     run.report(result)
     if not result.is_best:
         return replace(progress, n_stale=progress.n_stale + 1)
-    info = WeightsInfo(_n_parameters(run.model), result.step, result.bleu, result.signature)
+    info = WeightsInfo(
+        n_parameters=run.n_parameters,
+        step=result.step,
+        bleu=result.bleu,
+        signature=result.signature,
+        n_pairs=len(run.data.train_set),
+    )
     save_weights(run.directory, run.model, info)
     return replace(progress, best_step=result.step, best_bleu=result.bleu, n_stale=0)
 
 
 def _finish(run: Run, progress: Progress) -> Finished:
+    """Write what is still missing, and last of all that nothing is."""
     info = weights_info(run.directory)
-    write_card(run.directory, run.config, info, n_pairs=len(run.data.train_set))
+    write_card(run.directory)
     reason = _reason_to_end(progress, run.config) or ""
     finished = Finished(progress.step, info.step, info.bleu, info.signature, reason)
     run.report(finished)
     return finished
-
-
-def _n_parameters(model: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in model.parameters())

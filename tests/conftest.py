@@ -1,0 +1,89 @@
+"""A tiny world: a corpus of sixty pairs, its tokenizer, models that fit into a blink."""
+
+import itertools
+from pathlib import Path
+
+import pytest
+import torch
+
+from mtcli.config import Config, TokenizerConfig, TransformerConfig, load_config
+from mtcli.data import Corpus
+from mtcli.tokenizer import Tokenizers, train_tokenizers
+
+torch.set_num_threads(1)
+
+WORDS = {
+    "the man": "der Mann",
+    "the woman": "die Frau",
+    "a child": "ein Kind",
+    "my dog": "mein Hund",
+    "sees": "sieht",
+    "likes": "mag",
+    "finds": "findet",
+    "the house": "das Haus",
+    "the tree": "den Baum",
+    "a book": "ein Buch",
+    "bread": "Brot",
+    "water": "Wasser",
+}
+
+
+def tiny_pairs() -> list[tuple[str, str]]:
+    words = list(WORDS)
+    english = itertools.product(words[:4], words[4:7], words[7:])
+    return [(" ".join(line), " ".join(WORDS[word] for word in line)) for line in english]
+
+
+def shipped_config(name: str) -> Config:
+    return load_config(Path(__file__).parent.parent / "configs" / f"{name}.yaml")
+
+
+TINY_MODEL = {"d_model": 16, "n_heads": 2, "n_encoder_layers": 2, "n_decoder_layers": 2}
+
+
+def tiny_model_config(**changes) -> TransformerConfig:
+    return TransformerConfig(**{**TINY_MODEL, "d_feed_forward": 32, **changes})
+
+
+@pytest.fixture(scope="session")
+def corpus() -> Corpus:
+    sources, targets = zip(*tiny_pairs(), strict=True)
+    return Corpus(list(sources), list(targets))
+
+
+@pytest.fixture(scope="session")
+def tokenizers(corpus: Corpus) -> Tokenizers:
+    options = TokenizerConfig(kind="bpe", vocab_size=340)
+    return train_tokenizers(corpus.source, corpus.target, options)
+
+
+@pytest.fixture
+def corpus_files(tmp_path: Path, corpus: Corpus) -> tuple[Path, Path]:
+    files = tmp_path / "train.en", tmp_path / "train.de"
+    for path, lines in zip(files, (corpus.source, corpus.target), strict=True):
+        path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return files
+
+
+TINY_SETTINGS = {
+    "tokenizer.kind": "bpe",
+    "tokenizer.vocab_size": 340,
+    **{f"model.{key}": value for key, value in TINY_MODEL.items()},
+    "model.d_feed_forward": 32,
+    "data.batch_tokens": 256,
+    "train.steps": 12,
+    "train.warmup": 2,
+    "train.validate_every": 4,
+    "train.device": "cpu",
+}
+
+
+@pytest.fixture
+def tiny_config(corpus_files: tuple[Path, Path]) -> Config:
+    return load_config(None, [("data.train", list(corpus_files)), *TINY_SETTINGS.items()])
+
+
+@pytest.fixture
+def tiny_options() -> list[str]:
+    """The settings of `tiny_config` as the command line takes them."""
+    return [part for key, value in TINY_SETTINGS.items() for part in ("--set", f"{key}={value}")]

@@ -1,0 +1,130 @@
+from pathlib import Path
+
+import pytest
+import yaml
+
+from mtcli.config import Config, differences, load_config, parse_override, to_yaml
+from mtcli.config.reference import reference_yaml
+from mtcli.errors import ConfigError
+
+CONFIGS = Path(__file__).parent.parent / "configs"
+DATA = "data: {train: [a.en, a.de]}\n"
+
+
+@pytest.fixture
+def load(tmp_path):
+    def load_text(text, overrides=()):
+        path = tmp_path / "config.yaml"
+        path.write_text(text, encoding="utf-8")
+        return load_config(path, map(parse_override, overrides))
+
+    return load_text
+
+
+def test_the_last_override_wins_and_reads_like_yaml(load):
+    config = load(
+        DATA, ["train.learning_rate=1", "train.learning_rate=1e-4", "train.max_norm=null"]
+    )
+    assert config.train.learning_rate == 1e-4
+    assert config.train.max_norm is None
+
+
+def test_an_override_beats_the_file_and_the_file_beats_the_default(load):
+    config = load(DATA + "train: {steps: 7, warmup: 3}", ["train.warmup=2"])
+    assert (config.train.steps, config.train.warmup, config.train.accumulate) == (7, 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (DATA + "train: {step: 1}", "train.step: unknown key; did you mean train.steps?"),
+        (DATA + "train: {batch_tokens: 1}", "did you mean data.batch_tokens?"),
+        (DATA + "trian: {}", "trian: unknown key; did you mean train?"),
+        (DATA + "zzzzzz: {}", "zzzzzz: unknown key; configs/reference.yaml lists every key"),
+        (DATA + "train: {steps: -1}", "train.steps: Input should be greater than 0 (got -1)"),
+        (DATA + "train: {steps: many}", "train.steps: Input should be a valid integer"),
+        (DATA + "train: {learning_rate: .inf}", "train.learning_rate: Input should be a finite"),
+        (DATA + "train: {betas: [0.9, 1.0]}", "train: betas=[0.9, 1.0]: both must be"),
+        (DATA + "train: {warmup: 9, steps: 9}", "train: warmup=9 leaves nothing of steps=9"),
+        (DATA + "train: {device: gpu}", "train.device: String should match"),
+        ("", "data.train: required; name the two files"),
+        ("data: {}", "data.train: required; name the two files"),
+        ("data: {train: a}", "data.train: must be two files, [source, target] (got 'a')"),
+        (DATA + "model: {arch: rnn}", "model.arch: Input should be 'transformer' (got 'rnn')"),
+        (DATA + "model: {n_heads: 3}", "model: n_heads=3 does not divide d_model=256"),
+        (DATA + "model: {d_model: 15, n_heads: 5}", "model: d_model=15 is odd"),
+        (DATA + "search: {n_best: 5}", "search: n_best=5 needs a beam_size of at least as much"),
+        (DATA + "tokenizer: {is_shared: false}", "model.tied_embeddings=all needs one vocabulary"),
+        (DATA + "model: {positions: learned, max_positions: 9}", "model.max_positions=9 is too"),
+        (DATA + "tokenizer: {kind: yes}", "tokenizer.kind: Input should be 'unigram' or 'bpe'"),
+        (DATA + "train: {device: no}", "YAML reads no, yes, on and off as booleans"),
+        ("data: {train: [a.en, no]}", "YAML reads no, yes, on and off as booleans"),
+        ("[1, 2]", "is not a configuration: expected sections"),
+        ("data: {train: [", "is not valid YAML"),
+    ],
+)
+def test_a_mistake_is_named_with_its_remedy(load, text, says):
+    with pytest.raises(ConfigError) as error:
+        load(text)
+    assert says in str(error.value)
+
+
+def test_all_mistakes_are_told_at_once(load):
+    with pytest.raises(ConfigError) as error:
+        load("model: {heads: 4}\ntrain: {steps: 0}\nserach: {}")
+    for says in ("data.train", "model.heads", "train.steps", "serach"):
+        assert says in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ("train.steps", "--set train.steps is not of the form section.key=value"),
+        ("train.steps.more=1", "train.steps: Input should be a valid integer"),
+        ("train=1", "train: Input should be a valid dictionary"),
+        ("train.steps=[", "--set train.steps is not valid YAML"),
+    ],
+)
+def test_a_wrong_override_is_named(load, override, says):
+    with pytest.raises(ConfigError) as error:
+        load(DATA, [override])
+    assert says in str(error.value)
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path):
+    with pytest.raises(ConfigError, match="cannot read .*none.yaml: No such file"):
+        load_config(tmp_path / "none.yaml")
+    (tmp_path / "latin.yaml").write_bytes(b"data: \xff")
+    with pytest.raises(ConfigError, match="not UTF-8"):
+        load_config(tmp_path / "latin.yaml")
+
+
+def test_what_is_written_reads_back_the_same(load):
+    config = load(DATA, ["train.max_norm=null", "train.learning_rate=3e-05"])
+    assert load(to_yaml(config)) == config
+
+
+def test_a_difference_names_the_key_and_both_values(load):
+    one, other = load(DATA), load(DATA, ["train.seed=5"])
+    assert differences(one, one) == []
+    assert differences(one, other) == ["train.seed: 1 before, 5 now"]
+
+
+def test_a_config_cannot_be_changed(load):
+    with pytest.raises(ValueError, match="frozen"):
+        load(DATA).train.steps = 3
+
+
+def test_the_reference_is_what_the_sections_say():
+    assert (CONFIGS / "reference.yaml").read_text(encoding="utf-8") == reference_yaml()
+
+
+def test_the_reference_is_a_configuration_of_all_keys_and_defaults():
+    written = yaml.safe_load(reference_yaml())
+    config = Config.model_validate({"data": {"train": written["data"]["train"]}})
+    assert written == config.model_dump(mode="json")
+
+
+@pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.yaml")), ids=lambda path: path.name)
+def test_every_shipped_config_is_valid(path):
+    assert load_config(path).data.train

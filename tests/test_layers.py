@@ -1,0 +1,52 @@
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import mtcli
+
+LAYERS = [
+    {"errors"},
+    {"config"},
+    {"tokenizer", "report"},
+    {"data"},
+    {"models"},
+    {"search", "optim", "checkpoint"},
+    {"evaluation", "engines"},
+    {"training"},
+    {"cli"},
+    {"__main__"},
+]
+HEIGHT = {name: height for height, layer in enumerate(LAYERS) for name in layer}
+ROOT = Path(mtcli.__file__).parent
+
+
+def imported_parts(path: Path) -> set[str]:
+    """The parts of mtcli that a file imports: `mtcli.models.base` counts as `models`."""
+    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    modules = [node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module]
+    return {module.split(".")[1] for module in modules if module.startswith("mtcli.")}
+
+
+def test_no_file_imports_from_a_layer_above_or_beside_it():
+    for path in ROOT.rglob("*.py"):
+        part = path.relative_to(ROOT).parts[0].removesuffix(".py")
+        if part == "__init__":
+            continue
+        for other in imported_parts(path) - {part}:
+            assert HEIGHT[other] < HEIGHT[part], f"{path} must not import mtcli.{other}"
+
+
+def modules_after(code: str) -> set[str]:
+    script = f"{code}\nimport sys; print(*sys.modules)"
+    run = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    return set(run.stdout.split())
+
+
+def test_help_does_not_wait_for_torch():
+    modules = modules_after("import mtcli.cli")
+    assert not modules & {"torch", "pydantic", "sacrebleu", "sentencepiece", "numpy"}
+
+
+def test_a_config_mistake_and_the_facts_of_a_model_do_not_wait_for_torch():
+    assert "torch" not in modules_after("import mtcli.config, mtcli.checkpoint.directory")

@@ -1,0 +1,142 @@
+import math
+
+import pytest
+import torch
+
+from conftest import shipped_config, tiny_model_config
+from mtcli.config import TransformerConfig
+from mtcli.models import build_model
+from mtcli.tokenizer import PAD_ID
+
+PAD, V = PAD_ID, 12
+
+# One line here tests a new architecture or option against all the laws below.
+MODELS = {
+    "pre-norm": tiny_model_config(),
+    "post-norm": tiny_model_config(norm="post"),
+    "learned positions": tiny_model_config(positions="learned", max_positions=16),
+    "post-norm, learned": tiny_model_config(norm="post", positions="learned", max_positions=16),
+    "tied two ways": tiny_model_config(tied_embeddings="target"),
+    "not tied": tiny_model_config(tied_embeddings="none"),
+    "gelu": tiny_model_config(activation="gelu"),
+    "swish": tiny_model_config(activation="swish"),
+    "unequal depths": tiny_model_config(n_encoder_layers=3, n_decoder_layers=1),
+}
+
+
+@pytest.fixture(params=MODELS)
+def model(request):
+    torch.manual_seed(0)
+    return build_model(MODELS[request.param], V, V).eval()
+
+
+@pytest.fixture
+def source():
+    return torch.tensor([[5, 6, 7, 8], [9, 10, PAD, PAD]])
+
+
+@pytest.fixture
+def target():
+    return torch.tensor([[2, 4, 5, 6, 7], [2, 8, 9, 3, PAD]])
+
+
+def test_decoding_step_by_step_equals_teacher_forcing(model, source, target):
+    state, steps = model.encode(source), []
+    for position in range(target.size(1)):
+        logits, state = model.decode(target[:, position : position + 1], state)
+        steps.append(logits)
+    torch.testing.assert_close(torch.cat(steps, dim=1), model(source, target))
+
+
+@pytest.mark.parametrize("cut", [1, 2, 4])
+def test_decoding_in_two_parts_equals_decoding_at_once(model, source, target, cut):
+    first, state = model.decode(target[:, :cut], model.encode(source))
+    second, _ = model.decode(target[:, cut:], state)
+    torch.testing.assert_close(torch.cat([first, second], dim=1), model(source, target))
+
+
+def test_the_future_does_not_leak(model, source, target):
+    changed = target.clone()
+    changed[:, 3:] = 11
+    before, after = model(source, target), model(source, changed)
+    torch.testing.assert_close(before[:, :3], after[:, :3])
+    assert not torch.allclose(before[:, 3:], after[:, 3:])
+
+
+def test_padding_does_not_change_a_sentence(model, source, target):
+    alone = model(source[1:, :2], target[1:])
+    batched = model(source, target)[1:]
+    torch.testing.assert_close(alone, batched)
+
+
+def test_selecting_rows_of_the_state_selects_rows_of_the_future(model, source, target):
+    _, state = model.decode(target[:, :2], model.encode(source))
+    rows = torch.tensor([1, 0, 1])
+    direct, _ = model.decode(target[:, 2:3], state)
+    selected, _ = model.decode(target[rows, 2:3], state.select(rows))
+    torch.testing.assert_close(selected, direct[rows])
+
+
+def test_every_word_of_the_source_and_its_place_matter(model, source, target):
+    before = model(source, target)[0]
+    for position in range(source.size(1)):
+        changed = source.clone()
+        changed[0, position] = 11
+        assert not torch.allclose(model(changed, target)[0], before)
+    swapped = source[:, [1, 0, 2, 3]]
+    assert not torch.allclose(model(swapped, target)[0], before)
+
+
+def test_gradients_reach_every_parameter(model, source, target):
+    model(source, target).square().sum().backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+        # Keys' biases shift all scores of a query alike, which softmax does not see.
+        if not name.endswith("to_keys.bias"):
+            assert parameter.grad.abs().max() > 1e-9, name
+
+
+def test_dropout_acts_in_training_only(source, target):
+    config = tiny_model_config(dropout=0.5, attention_dropout=0.2, activation_dropout=0.2)
+    model = build_model(config, V, V)
+    assert not torch.equal(model.train()(source, target), model(source, target))
+    assert torch.equal(model.eval()(source, target), model(source, target))
+
+
+def test_tied_embeddings_are_one_matrix():
+    sizes = {}
+    for tied in ("all", "target", "none"):
+        model = build_model(tiny_model_config(tied_embeddings=tied), V, V)
+        sizes[tied] = sum(parameter.numel() for parameter in model.parameters())
+    assert sizes["target"] - sizes["all"] == sizes["none"] - sizes["target"] == V * 16
+
+
+def closed_formula(c: TransformerConfig, vocab_size: int) -> int:
+    """Parameters of the paper's architecture (section 3), counted by hand."""
+    d, ff = c.d_model, c.d_feed_forward
+    attention = 4 * (d * d + d)
+    feed_forward = d * ff + ff + ff * d + d
+    norm = 2 * d
+    encoder = attention + feed_forward + 2 * norm
+    decoder = 2 * attention + feed_forward + 3 * norm
+    return vocab_size * d + c.n_encoder_layers * encoder + c.n_decoder_layers * decoder
+
+
+@pytest.mark.parametrize(("name", "millions"), [("base", 63), ("big", 214)])
+def test_the_sizes_of_the_paper(name, millions):
+    config = shipped_config(f"transformer-{name}").model
+    with torch.device("meta"):
+        model = build_model(config, 37_000, 37_000)
+    n_parameters = sum(parameter.numel() for parameter in model.parameters())
+    assert n_parameters == closed_formula(config, 37_000)
+    assert round(n_parameters / 1e6) == millions
+
+
+def test_sinusoids_are_those_of_the_paper():
+    model = build_model(tiny_model_config(), V, V)
+    table = model.source_positions(0, 50)
+    for place, i in [(0, 0), (7, 0), (7, 3), (49, 7)]:
+        angle = place / 10_000 ** (2 * i / 16)
+        assert table[place, i] == pytest.approx(math.sin(angle), abs=1e-5)
+        assert table[place, 8 + i] == pytest.approx(math.cos(angle), abs=1e-5)
+    torch.testing.assert_close(model.source_positions(40, 10), table[40:])

@@ -1,0 +1,121 @@
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from conftest import shipped_config, tiny_model_config
+from mtcli.config import TrainConfig
+from mtcli.models import build_model
+from mtcli.optim import (
+    Muon,
+    build_optimizers,
+    build_schedule,
+    orthogonal,
+    set_learning_rate,
+    split_parameters,
+)
+
+
+@pytest.mark.parametrize("name", ["base", "big"])
+@pytest.mark.parametrize("step", [1, 100, 3999, 4000, 4001, 100_000])
+def test_inverse_sqrt_is_the_formula_of_the_paper(name, step):
+    config = shipped_config(f"transformer-{name}")
+    options, d_model = config.train, config.model.d_model
+    formula = d_model**-0.5 * min(step**-0.5, step * 4000**-1.5)
+    assert options.learning_rate * build_schedule(options)(step) == pytest.approx(formula, rel=1e-3)
+
+
+def test_the_trapezoid_rises_stays_and_falls_to_zero_at_the_end():
+    schedule = build_schedule(TrainConfig(steps=100, warmup=10, decay_share=0.5))
+    assert [schedule(step) for step in (1, 5, 10, 50)] == [0.1, 0.5, 1.0, 1.0]
+    assert schedule(75) == pytest.approx(0.5)
+    assert schedule(100) == 0.0
+    falling = [schedule(step) for step in range(50, 101)]
+    assert falling == sorted(falling, reverse=True)
+
+
+@pytest.mark.parametrize("schedule", ["trapezoid", "inverse_sqrt"])
+def test_without_warmup_and_decay_the_rate_starts_at_its_highest(schedule):
+    options = TrainConfig(steps=100, warmup=0, decay_share=0, schedule=schedule)
+    assert build_schedule(options)(1) == 1.0
+
+
+@pytest.mark.parametrize("shape", [(3, 8, 8), (2, 4, 16), (2, 16, 4)])
+def test_orthogonal_brings_singular_values_near_one(shape):
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    values = torch.linalg.svdvals(orthogonal(x))
+    assert values.min() > 0.3
+    assert values.max() < 1.3
+    # The directions stay: of all orthogonal matrices it is near the closest one to x.
+    u, _, vh = torch.linalg.svd(x, full_matrices=False)
+    alignment = (orthogonal(x) * (u @ vh)).sum(dim=(-2, -1)) / min(shape[1:])
+    assert alignment.min() > 0.6
+
+
+def test_muon_updates_each_matrix_as_if_it_were_alone():
+    generator = torch.Generator().manual_seed(0)
+    start, gradient = torch.randn(2, 3, 4, 6, generator=generator)
+    together = [nn.Parameter(matrix.clone()) for matrix in start]
+    alone = [nn.Parameter(matrix.clone()) for matrix in start]
+    optimizers = [Muon(together, 0.1), *(Muon([matrix], 0.1) for matrix in alone)]
+    for _ in range(3):
+        for parameters in (together, alone):
+            for parameter, grad in zip(parameters, gradient, strict=True):
+                parameter.grad = grad.clone()
+        for optimizer in optimizers:
+            optimizer.step()
+    torch.testing.assert_close(torch.stack(together), torch.stack(alone))
+
+
+def test_muon_does_not_care_how_large_the_gradient_is():
+    results = []
+    for scale in (1.0, 1000.0):
+        matrix = nn.Parameter(torch.eye(4))
+        matrix.grad = scale * torch.arange(16.0).view(4, 4)
+        Muon([matrix], 0.1).step()
+        results.append(matrix.detach())
+    torch.testing.assert_close(results[0], results[1])
+
+
+def test_weight_decay_pulls_towards_zero():
+    matrix = nn.Parameter(torch.eye(4))
+    matrix.grad = torch.zeros(4, 4)
+    Muon([matrix], 0.1, weight_decay=0.5).step()
+    torch.testing.assert_close(matrix.detach(), 0.95 * torch.eye(4))
+
+
+@pytest.mark.parametrize("tied", ["all", "target", "none"])
+def test_muon_gets_the_matrices_between_layers_and_nothing_else(tied):
+    config = tiny_model_config(tied_embeddings=tied, positions="learned", max_positions=16)
+    model = build_model(config, 12, 12)
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    matrices, others = ([names[id(p)] for p in part] for part in split_parameters(model))
+    assert sorted(matrices + others) == sorted(names.values())
+    assert all(name.endswith("weight") and "coder." in name for name in matrices)
+    assert not any("to_" in name and name.endswith("weight") for name in others
+                   if not name.startswith("to_logits"))  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["adamw", "muon"])
+def test_every_parameter_is_updated_by_exactly_one_optimizer(kind):
+    model = build_model(tiny_model_config(), 12, 12)
+    optimizers = build_optimizers(model, TrainConfig(optimizer=kind))
+    updated = [
+        id(parameter)
+        for optimizer in optimizers
+        for group in optimizer.param_groups
+        for parameter in group["params"]
+    ]
+    assert sorted(updated) == sorted(id(parameter) for parameter in model.parameters())
+
+
+def test_the_rate_is_a_share_of_each_groups_highest():
+    model = build_model(tiny_model_config(), 12, 12)
+    options = TrainConfig(learning_rate=0.004, matrix_learning_rate=0.02)
+    optimizers = build_optimizers(model, options)
+    for factor in (0.5, 1.0):
+        set_learning_rate(optimizers, factor)
+        rates = {group["lr"] for optimizer in optimizers for group in optimizer.param_groups}
+        assert rates == {factor * 0.004, factor * 0.02}
+    assert math.isclose(optimizers[0].param_groups[0]["peak"], 0.02)

@@ -1,0 +1,111 @@
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+from mtcli.config import SearchConfig
+from mtcli.models import State, TranslationModel
+from mtcli.search import Hypothesis, beam_search
+
+BOS, EOS, A, B = 0, 1, 2, 3
+
+
+@dataclass(frozen=True)
+class Previous(State):
+    word: torch.Tensor  # [B]
+
+
+class Trigram(TranslationModel):
+    """Small enough to enumerate: a word depends on the two before it, one of them in the state."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        table = torch.rand(4, 4, 4, generator=torch.Generator().manual_seed(seed))
+        table[..., BOS] = 0  # never said again
+        self.table = (table / table.sum(dim=-1, keepdim=True)).log()
+        self.n_rows: list[int] = []
+
+    def encode(self, source):
+        return Previous(source[:, 0])
+
+    def decode(self, target, state):
+        self.n_rows.append(len(target))
+        words = torch.cat([state.word[:, None], target], dim=1)
+        return self.table[words[:, :-1], words[:, 1:]], Previous(words[:, -1])
+
+
+def all_hypotheses(model: Trigram, source: int, options: SearchConfig) -> Iterator[Hypothesis]:
+    """Everything search could find: what ends in time, and what is cut off."""
+    for n in range(options.max_length + 1):
+        end = [] if n == options.max_length else [EOS]
+        for words in itertools.product([A, B], repeat=n):
+            path = [source, BOS, *words, *end]
+            steps = zip(path, path[1:], path[2:], strict=False)
+            log_prob = sum(float(model.table[step]) for step in steps)
+            yield Hypothesis(log_prob / (len(path) - 2) ** options.length_penalty, words)
+
+
+def search(model: Trigram, sources: list[int], options: SearchConfig) -> list[list[Hypothesis]]:
+    source = torch.tensor(sources)[:, None]
+    return beam_search(model, source, options, bos_id=BOS, eos_id=EOS)
+
+
+# Without a penalty search ends as soon as the best is known, so it promises no more than that.
+@pytest.mark.parametrize(("penalty", "n_best"), [(0.0, 1), (0.6, 3), (1.0, 3)])
+@pytest.mark.parametrize("seed", range(20))
+def test_a_wide_beam_finds_the_best_hypotheses_there_are(penalty, n_best, seed):
+    model = Trigram(seed)
+    options = SearchConfig(beam_size=32, n_best=n_best, length_penalty=penalty, max_length=4)
+    [found] = search(model, [A], options)
+    expected = sorted(all_hypotheses(model, A, options), reverse=True)[:n_best]
+    assert [h.ids for h in found] == [h.ids for h in expected]
+    assert [h.score for h in found] == pytest.approx([h.score for h in expected], abs=1e-5)
+
+
+@pytest.mark.parametrize("penalty", [0.0, 1.0])
+@pytest.mark.parametrize("seed", range(20))
+def test_a_sentence_is_translated_the_same_in_any_company(seed, penalty):
+    model = Trigram(seed)
+    options = SearchConfig(beam_size=2, n_best=2, max_length=12, length_penalty=penalty)
+    alone = [search(model, [word], options)[0] for word in (A, B, EOS)]
+    assert search(model, [A, B, EOS], options) == alone
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_beam_of_one_takes_the_likeliest_word_each_time(seed):
+    model, options = Trigram(seed), SearchConfig(beam_size=1, max_length=9)
+    path, log_prob = [B, BOS], 0.0
+    while len(path) < 11 and path[-1] != EOS:
+        step = model.table[path[-2], path[-1]]
+        path.append(int(step.argmax()))
+        log_prob += float(step.max())
+    [[found]] = search(model, [B], options)
+    assert found.ids == tuple(word for word in path[2:] if word != EOS)
+    assert found.score == pytest.approx(log_prob / (len(path) - 2), abs=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_n_best_are_distinct_and_sorted(seed):
+    options = SearchConfig(beam_size=4, n_best=4, max_length=8)
+    for found in search(Trigram(seed), [A, B], options):
+        assert len({h.ids for h in found}) == len(found) == 4
+        assert [h.score for h in found] == sorted((h.score for h in found), reverse=True)
+
+
+def test_a_finished_sentence_leaves_the_batch():
+    model = Trigram(0)
+    model.table[A] = torch.tensor([-50.0, -0.01, -5.0, -5.0])  # after A: the end, almost surely
+    model.table[B] = torch.tensor([-50.0, -50.0, -0.7, -0.7])  # after B: never the end
+    model.table[:, A] = model.table[:, B] = model.table[B, B]
+    search(model, [A, B], SearchConfig(beam_size=1, max_length=6))
+    assert model.n_rows == [2, 1, 1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("max_length", [1, 2, 5])
+def test_nothing_is_longer_than_allowed(max_length):
+    model = Trigram(1)
+    model.table[..., EOS] = -100.0
+    for found in search(model, [A, B], SearchConfig(beam_size=3, max_length=max_length)):
+        assert len(found[0].ids) == max_length
