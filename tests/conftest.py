@@ -1,6 +1,7 @@
 """A tiny world: a corpus of sixty pairs, its tokenizer, models that fit into a blink."""
 
 import itertools
+import os
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from mtcli.data import Corpus
 from mtcli.tokenizer import Tokenizers, train_tokenizers
 
 torch.set_num_threads(1)
+os.environ["OMP_NUM_THREADS"] = "1"  # the same for the processes that tests start
 
 WORDS = {
     "the man": "der Mann",
@@ -75,6 +77,7 @@ TINY_SETTINGS = {
     "train.warmup": 2,
     "train.validate_every": 4,
     "train.device": "cpu",
+    "search.max_length": 32,
 }
 
 

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from mtcli.errors import CheckpointError
@@ -22,7 +22,8 @@ def replacing(path: Path) -> Iterator[Path]:
         temporary.replace(path)
         _flush(path.parent)  # the new name itself must survive a power cut, too
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # what could not be written may not be removable, either
+            temporary.unlink(missing_ok=True)
         raise CheckpointError(
             f"cannot write {path}: {error.strerror or error}",
             hint="is the disk full, or the directory not yours to write to?",

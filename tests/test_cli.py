@@ -1,0 +1,277 @@
+"""Every command and every mistake, as the user sees them."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from typer.testing import CliRunner
+
+from mtcli import __version__
+from mtcli.cli import app
+from mtcli.training import train_run
+
+
+def run(*arguments, stdin: bytes | None = None):
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments], input=stdin)
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    assert "Traceback" not in result.stderr
+    return result
+
+
+@pytest.fixture
+def model(tiny_config, tmp_path):
+    train_run(tiny_config, tmp_path / "model", lambda _: None)
+    return tmp_path / "model"
+
+
+def test_version_and_help():
+    assert run("--version").stdout == f"mtcli {__version__}\n"
+    assert "train" in run("--help").stdout
+    for command in ("train", "translate", "evaluate", "info"):
+        result = run(command, "--help")
+        assert result.exit_code == 0
+        assert "Example:" in result.stdout
+
+
+def test_training_prints_its_result_to_stdout_and_the_rest_to_stderr(
+    corpus_files, tmp_path, tiny_options
+):
+    result = run("train", *corpus_files, "--out", tmp_path / "model", *tiny_options)
+    assert result.exit_code == 0
+    assert result.stdout.startswith(f"{tmp_path / 'model'}: dev BLEU ")
+    assert "54 training pairs; 6 dev pairs, held out of the corpus" in result.stderr
+    assert "step 12: dev loss" in result.stderr
+    again = run("train", *corpus_files, "--out", tmp_path / "model", *tiny_options)
+    assert again.exit_code == 0
+    assert "already complete" in again.stderr
+    assert again.stdout == result.stdout
+
+
+def test_quiet_training_is_quiet(corpus_files, tmp_path, tiny_options):
+    result = run("train", *corpus_files, "--out", tmp_path / "model", *tiny_options, "--quiet")
+    assert result.stderr == ""
+
+
+def test_a_dev_set_of_ones_own_is_used(corpus_files, tmp_path, tiny_options):
+    options = ["--out", tmp_path / "model", "--dev", *corpus_files, *tiny_options]
+    result = run("train", *corpus_files, *options)
+    assert "60 training pairs; 60 dev pairs, from the dev files" in result.stderr
+
+
+def nothing(_path):
+    """Leave the files as they are."""
+
+
+MISTAKES = {
+    "unequal files": (
+        lambda path: (path / "train.de").write_text("eins\n"),
+        [],
+        "train.en has 60 lines, but {path}/train.de has 1",
+    ),
+    "missing file": (
+        lambda path: (path / "train.de").unlink(),
+        [],
+        "no such file: {path}/train.de",
+    ),
+    "empty file": (
+        lambda path: (path / "train.en").write_text(""),
+        [],
+        "{path}/train.en is empty",
+    ),
+    "a directory": (
+        lambda path: ((path / "train.en").unlink(), (path / "train.en").mkdir()),
+        [],
+        "{path}/train.en is a directory",
+    ),
+    "invalid UTF-8": (
+        lambda path: (path / "train.en").write_bytes(b"one\ntwo \xe9\n"),
+        [],
+        "{path}/train.en, line 2: not valid UTF-8",
+    ),
+    "a misspelt setting": (
+        nothing,
+        ["--set", "train.step=5"],
+        "train.step: unknown key; did you mean train.steps?",
+    ),
+    "a config with three mistakes": (
+        lambda path: (path / "c.yaml").write_text("train: {step: 1}\nmodel: {norm: no}\nx: 1"),
+        ["--config", "{path}/c.yaml"],
+        "train.step: unknown key",
+        "model.norm: Input should be 'pre' or 'post'",
+        "x: unknown key",
+    ),
+    "no such config": (nothing, ["--config", "none.yaml"], "cannot read none.yaml"),
+    "something else in --out": (
+        lambda path: ((path / "model").mkdir(), (path / "model" / "thesis.tex").touch()),
+        [],
+        "{path}/model already exists and is not a run of mtcli",
+    ),
+    "a file as --out": (
+        lambda path: (path / "model").touch(),
+        [],
+        "{path}/model already exists and is not a run of mtcli",
+    ),
+    "no room for the vocabulary": (
+        nothing,
+        ["--set", "tokenizer.vocab_size=20"],
+        "tokenizer.vocab_size=20 is too small",
+    ),
+    "no such device": (
+        nothing,
+        ["--set", "train.device=cuda:99"],
+        "torch cannot use cuda:99 here",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_in_training_is_a_message_and_loses_nothing(
+    corpus_files, tmp_path, tiny_options, name
+):
+    prepare, options, *says = MISTAKES[name]
+    prepare(tmp_path)
+    before = contents(tmp_path)
+    options = [option.format(path=tmp_path) for option in options]
+    result = run("train", *corpus_files, "--out", tmp_path / "model", *tiny_options, *options)
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert result.stderr.startswith("error: ") or "\nerror: " in result.stderr
+    for line in says:
+        assert line.format(path=tmp_path) in result.stderr
+    if name != "no room for the vocabulary":  # found out only when the run has begun
+        assert contents(tmp_path) == before
+
+
+def contents(directory):
+    files = (path for path in directory.rglob("*") if path.is_file())
+    return {path: path.read_bytes() for path in files}
+
+
+def test_a_path_that_cannot_be_written_is_named(corpus_files, tmp_path, tiny_options):
+    (tmp_path / "file").touch()
+    result = run("train", *corpus_files, "--out", tmp_path / "file" / "model", *tiny_options)
+    assert result.exit_code == 1
+    assert f"cannot write {tmp_path / 'file' / 'model' / 'config.yaml'}" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["train"],
+        ["train", "only-a-source.txt", "--out", "x"],
+        ["train", "--nonsense"],
+        ["evaluate", "model", "source"],
+        ["translate"],
+        ["nonsense"],
+    ],
+)
+def test_wrong_usage_exits_with_2(arguments):
+    assert run(*arguments).exit_code == 2
+
+
+def test_one_line_out_for_every_line_in(model):
+    result = run("translate", model, stdin=b"the man sees a book\n\n \nwater\r\nx\xff\nno end")
+    assert result.exit_code == 0
+    assert result.stdout_bytes.count(b"\n") == 6
+    assert result.stdout_bytes.split(b"\n")[1:3] == [b"", b""]
+    assert "note: 1 of 6 lines were not valid UTF-8" in result.stderr
+
+
+def test_files_in_and_a_file_out(model, tmp_path, corpus_files):
+    lines = run("translate", model, stdin=corpus_files[0].read_bytes()).stdout_bytes
+    assert lines.count(b"\n") == 60
+    out = tmp_path / "out.txt"
+    options = ["--output", out, "--beam-size", 4, "--device", "cpu"]
+    result = run("translate", model, corpus_files[0], corpus_files[0], *options)
+    assert result.stdout == ""
+    assert out.read_bytes() == lines * 2
+
+
+def test_search_options_change_the_search(model):
+    line = b"the man sees the tree and the house and my dog likes bread\n"
+    outputs = {
+        run("translate", model, "--beam-size", beam, "--length-penalty", a, stdin=line).stdout
+        for beam, a in [(1, 1), (8, 0), (8, 5)]
+    }
+    assert len(outputs) > 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["translate", "{path}/none"], "{path}/none is not a model directory"),
+        (["translate", "{path}/model", "{path}/none.txt"], "cannot open {path}/none.txt: No such"),
+        (["translate", "{path}/model", "{path}"], "cannot open {path}: Is a directory"),
+        (["translate", "{path}/model", "--output", "{path}"], "cannot open {path}: Is a dir"),
+        (["translate", "{path}/model", "--device", "cuda:9"], "torch cannot use cuda:9 here"),
+        (["evaluate", "{path}/model", "{path}/a", "{path}/b"], "no such file: {path}/a"),
+        (
+            ["evaluate", "{path}/model", "{path}/train.en", "{path}/model/config.yaml"],
+            "train.en has 60 lines, but {path}/model/config.yaml has",
+        ),
+        (["info", "{path}"], "{path} is not a model directory: it has no config.yaml"),
+    ],
+)
+@pytest.mark.usefixtures("model")
+def test_a_mistake_is_a_message(tmp_path, arguments, says):
+    result = run(*(argument.format(path=tmp_path) for argument in arguments), stdin=b"")
+    assert result.exit_code == 1
+    assert says.format(path=tmp_path) in result.stderr
+    assert result.stdout == ""
+
+
+def test_evaluating_a_model_equals_evaluating_its_translations(model, tmp_path, corpus_files):
+    source, target = corpus_files
+    run("translate", model, source, "--output", tmp_path / "hypotheses")
+    by_model = run("evaluate", model, source, target)
+    by_file = run("evaluate", "--hypothesis", tmp_path / "hypotheses", target)
+    assert by_model.exit_code == by_file.exit_code == 0
+    assert by_model.stdout == by_file.stdout
+    assert by_model.stdout.startswith("BLEU ")
+    assert "|tok:13a|" in by_model.stdout
+    for score in json.loads(run("evaluate", model, source, target, "--json").stdout):
+        assert f"{score['metric']} {score['value']:.2f} ± {score['margin']:.2f}" in by_model.stdout
+
+
+def test_info_tells_what_a_model_is(model):
+    result = run("info", model)
+    for says in ("54 sentence pairs", "transformer, 2+2 layers, width 16", "12 steps", "tok:13a"):
+        assert says in result.stdout
+
+
+# The real process, where signals and pipes matter.
+
+MTCLI = [sys.executable, "-m", "mtcli"]
+
+
+def test_a_reader_that_has_seen_enough_ends_the_program_quietly(model):
+    lines = b"the man sees a book\n" * 20_000
+    command = f"{sys.executable} -m mtcli translate {model} --beam-size 1 | head -n 1"
+    result = subprocess.run(command, shell=True, input=lines, capture_output=True, check=True)
+    assert result.stdout.count(b"\n") == 1
+    assert result.stderr == b""
+
+
+def test_ctrl_c_saves_exits_with_130_and_the_same_command_goes_on(
+    corpus_files, tmp_path, tiny_options
+):
+    steps = ["--set", "train.steps=100000", "--set", "train.validate_every=100000"]
+    command = [*MTCLI, "train", *corpus_files, "--out", tmp_path / "model", *tiny_options, *steps]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    while "step " not in process.stderr.readline():
+        pass
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "run the same command again to go on" in stderr
+    [checkpoint] = (tmp_path / "model" / "checkpoints").iterdir()
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    step = int(checkpoint.stem.removeprefix("step-"))
+    while f"going on after step {step:,}" not in (line := process.stderr.readline()):
+        assert line
+    process.kill()
+    process.communicate()

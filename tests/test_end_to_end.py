@@ -1,0 +1,72 @@
+"""A table of configurations through the real command line: train, translate, evaluate."""
+
+import subprocess
+import sys
+
+import pytest
+
+ROWS = {
+    "defaults": [],
+    "post-norm, adamw, the paper's schedule": [
+        "model.norm=post",
+        "train.optimizer=adamw",
+        "train.schedule=inverse_sqrt",
+    ],
+    "learned positions, gelu": [
+        "model.positions=learned",
+        "model.max_positions=256",
+        "model.activation=gelu",
+        "search.max_length=64",
+    ],
+    "separate vocabularies": [
+        "tokenizer.is_shared=false",
+        "tokenizer.vocab_size=300",
+        "model.tied_embeddings=target",
+    ],
+    "unigram, nothing tied, swish": [
+        "tokenizer.kind=unigram",
+        "tokenizer.normalization=identity",
+        "model.tied_embeddings=none",
+        "model.activation=swish",
+    ],
+    "accumulation, dropout everywhere, patience": [
+        "train.accumulate=3",
+        "model.attention_dropout=0.1",
+        "model.activation_dropout=0.1",
+        "train.patience=1",
+    ],
+}
+
+
+def mtcli(*arguments, stdin: str | None = None) -> str:
+    command = [sys.executable, "-m", "mtcli", *map(str, arguments)]
+    result = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("row", ROWS)
+def test_train_translate_evaluate(corpus_files, tmp_path, tiny_options, row):
+    source, target = corpus_files
+    settings = [part for setting in ROWS[row] for part in ("--set", setting)]
+    mtcli("train", source, target, "--out", tmp_path / "model", *tiny_options, *settings)
+    text = source.read_text(encoding="utf-8")
+    translations = mtcli("translate", tmp_path / "model", stdin=text)
+    assert translations.count("\n") == text.count("\n")
+    (tmp_path / "moved").mkdir()
+    moved = (tmp_path / "model").rename(tmp_path / "moved" / "elsewhere")
+    assert mtcli("evaluate", moved, source, target).startswith("BLEU ")
+
+
+@pytest.mark.slow
+def test_a_small_language_is_learned(corpus_files, tmp_path, tiny_options):
+    """Sixty sentences of twelve words: what is held out follows from what is learned."""
+    source, target = corpus_files
+    better = ["model.d_model=32", "train.steps=400", "train.validate_every=100", "model.dropout=0"]
+    settings = [part for setting in better for part in ("--set", setting)]
+    mtcli("train", source, target, "--out", tmp_path / "model", *tiny_options, *settings)
+    translations = mtcli("translate", tmp_path / "model", stdin="my dog finds the tree\n")
+    assert translations == "mein Hund findet den Baum\n"
+    score = mtcli("evaluate", tmp_path / "model", source, target).split()[1]
+    assert float(score) > 95
