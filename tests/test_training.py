@@ -222,7 +222,7 @@ def test_other_settings_are_refused_with_their_names(tiny_config, undisturbed):
     with pytest.raises(CheckpointError) as error:
         train_run(other, undisturbed, lambda _: None)
     assert "train.seed: 1 before, 5 now" in str(error.value)
-    assert "model.dropout: 0.1 before, 0.3 now" in str(error.value)
+    assert "model.dropout: 0.2 before, 0.3 now" in str(error.value)
     assert "--fresh" in str(error.value)
 
 

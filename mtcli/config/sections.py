@@ -75,7 +75,7 @@ class TransformerConfig(Section):
     """Positions that can be learned; sinusoidal ones have no limit."""
     tied_embeddings: Literal["all", "target", "none"] = "all"
     """One matrix for source, target and output; for target and output; or none shared."""
-    dropout: float = Field(0.1, ge=0, lt=1)
+    dropout: float = Field(0.2, ge=0, lt=1)
     """On the embeddings and on the output of every sub-layer."""
     attention_dropout: float = Field(0.0, ge=0, lt=1)
     """On the attention weights; the paper has none, and above 0 attention is slower."""
@@ -103,7 +103,7 @@ class TrainConfig(Section):
     """A run is a function of its data, its settings and this number."""
     device: str = Field("auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")
     """auto, cpu, mps, cuda or cuda:N; auto takes a GPU if there is one."""
-    steps: int = Field(5_000, gt=0)
+    steps: int = Field(3_000, gt=0)
     """Updates of the weights; schedules that decay end exactly here."""
     accumulate: int = Field(1, gt=0)
     """Batches per step: k small batches make the same step as one that is k times larger."""

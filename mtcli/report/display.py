@@ -86,7 +86,7 @@ class PlainDisplay:
                     f"step {event.step}: dev loss {event.loss:.3f}, BLEU {event.bleu:.2f}{best}"
                 )
                 for sample in event.samples[:_N_SAMPLES]:
-                    self._line(f"  {sample.source}\n  -> {sample.translation}")
+                    self._line(f"  {sample.source}\n  -> {_clipped(sample.translation)}")
             case Stopped() | Finished():
                 self._line(farewell(event))
 
@@ -190,9 +190,14 @@ def _validation(event: Validated) -> Table:
 def _rows(sample: Sample) -> list[tuple[str, str]]:
     return [
         ("source", sample.source),
-        ("model", sample.translation),
+        ("model", _clipped(sample.translation)),
         ("reference", sample.reference),
     ]
+
+
+def _clipped(text: str, limit: int = 200) -> str:
+    """`text`, unless it babbles as young models do."""
+    return text if len(text) <= limit else f"{text[:limit]}…"
 
 
 def _smoothed(old: float, new: float, share: float = 0.05) -> float:

@@ -82,35 +82,40 @@ def train_run(
     config: Config, directory: Path, show: Show, *, fresh: bool = False
 ) -> Finished | Stopped:
     """Train until done or asked to stop; a directory that holds a part of this run goes on."""
-    device = choose_device(config.train.device)
     check_is_run(directory)
-    log = EventLog(directory / LOG)
     if not fresh:
         check_settings(directory, config)
-        if finished := log.finished():
+        if finished := EventLog(directory / LOG).finished():
             show(Notice(f"{directory} is already complete; --fresh would start over"))
             show(finished)
             return finished
+    run, progress = _open(config, directory, show, fresh=fresh)
+    with stop_on_signals() as request:
+        return _train(run, progress, request)
+
+
+def _open(config: Config, directory: Path, show: Show, *, fresh: bool) -> tuple[Run, Progress]:
+    """A run in memory, new or as its last checkpoint left it."""
+    device = choose_device(config.train.device)
     notices: list[str] = []
     pairs = read_pairs(config, notices.append)  # may be unusable, so nothing is written before
-    checkpoint = None if fresh else _last_checkpoint(directory, pairs.digest(), show)
+    progress = Progress(pairs.digest())
+    checkpoint = None if fresh else _last_checkpoint(directory, progress.data, show)
+    report = Report(EventLog(directory / LOG), show, is_new=checkpoint is None)
     if checkpoint:
-        log.cut(checkpoint.progress.log_size)
+        report.log.cut(checkpoint.progress.log_size)
     else:
         clear(directory)
         save_config(directory, config)
-    report = Report(log, show, is_new=checkpoint is None)
     for notice in notices:
         report.notify(notice)
-    data = prepare(pairs, config, directory, report.notify, is_new=checkpoint is None)
+    data = prepare(pairs, config, directory, report.notify, is_new=report.is_new)
     run = _build(config, directory, report, data, device)
-    progress = Progress(pairs.digest())
     if checkpoint:
         restore(checkpoint, run.model, run.optimizers)
         progress = checkpoint.progress
         show(Notice(f"going on after step {progress.step:,}"))
-    with stop_on_signals() as request:
-        return _train(run, progress, request)
+    return run, progress
 
 
 def _last_checkpoint(directory: Path, digest: str, show: Show) -> Checkpoint | None:

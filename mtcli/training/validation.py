@@ -4,7 +4,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from mtcli.config import Config
+from mtcli.config import Config, SearchConfig
 from mtcli.data import Corpus, EncodedCorpus, batches_in_order
 from mtcli.engines.pytorch import TorchTranslator
 from mtcli.evaluation import bleu
@@ -34,7 +34,9 @@ class DevSet:
         began = time.perf_counter()
         loss = mean_loss(model, batches_in_order(self.encoded, config.data.batch_tokens))
         translator = TorchTranslator(model, tokenizers, max_pieces=config.data.max_length)
-        greedy = config.search.model_copy(update={"beam_size": 1, "n_best": 1})
+        # A young model does not know where to end; twice the longest dev sentence is enough.
+        longest = min(config.search.max_length, 2 * int(self.encoded.target.lengths().max()))
+        greedy = SearchConfig(beam_size=1, max_length=longest)
         found = translator.translate(self.shown.source, greedy)
         translations = [candidates[0].text for candidates in found]
         score = bleu(translations, self.shown.target)

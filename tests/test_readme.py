@@ -1,0 +1,52 @@
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+FAST = {
+    "train.steps": 4,
+    "train.warmup": 1,
+    "train.validate_every": 4,
+    "train.validate_pairs": 8,
+    "model.d_model": 16,
+    "search.max_length": 8,
+}
+
+
+def commands() -> list[str]:
+    blocks = re.findall(r"^```console\n(.*?)^```", README, flags=re.M | re.S)
+    return re.findall(r"^\$ (.*)$", "".join(blocks), flags=re.M)
+
+
+def test_the_commands_of_the_readme_run(tmp_path):
+    """In their order, as they stand there, but for the time that training takes."""
+    for name in ("data", "configs"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    faster = "".join(f" --set {key}={value}" for key, value in FAST.items())
+    assert {"train", "translate", "evaluate", "info"} <= set(" ".join(commands()).split())
+    for command in commands():
+        line = command + (faster if "mtcli train" in command else "")
+        subprocess.run(
+            ["bash", "-o", "pipefail", "-c", line],
+            cwd=tmp_path,
+            env={**os.environ, "PATH": path},
+            check=True,
+        )
+
+
+def test_what_the_readme_names_is_there():
+    for target in re.findall(r"\]\((?!http)([^)#]+)\)", README):
+        assert (ROOT / target).exists(), target
+    block = README.split("## The map of the code")[1].split("```")[1]
+    parts = [line.split()[0] for line in block.strip().splitlines()]
+    package = ROOT / "mtcli"
+    existing = {path.stem for path in package.iterdir() if not path.name.startswith(("_", "."))}
+    assert {part.rstrip("/") for part in parts} == existing - {"py"}
+    for part in parts:
+        assert (
+            (package / part).is_dir() if part.endswith("/") else (package / f"{part}.py").is_file()
+        )
