@@ -1,0 +1,147 @@
+"""Writes the demo corpus: python data/demo/generate.py [--out DIR]."""
+
+import argparse
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+
+from clauses import ClauseChooser  # noqa: E402
+from dice import Dice, RejectedError  # noqa: E402
+from english import English  # noqa: E402
+from german import German  # noqa: E402
+from german_order import GermanOrder  # noqa: E402
+from holdout import held_out_combinations  # noqa: E402
+from lexicon import Lexicon, load_lexicon  # noqa: E402
+from patterns import load_patterns  # noqa: E402
+from trees import Sentence  # noqa: E402
+
+SEED = 1
+N_TRAIN, N_DEV, N_TEST, N_LONG = 20_000, 500, 500, 200
+MIN_WORDS, MAX_WORDS = 3, 16
+N_TRIES = 100
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A sentence in both languages, with the tree it was made from."""
+
+    english: str
+    german: str
+    sentence: Sentence
+
+    @cached_property
+    def has_held_out(self) -> bool:
+        """Whether it shows a combination that training must not show."""
+        return bool(held_out_combinations(self.sentence))
+
+    @property
+    def n_words(self) -> tuple[int, int]:
+        """Words between spaces, English and German."""
+        return len(self.english.split()), len(self.german.split())
+
+
+class Realiser:
+    """Turns trees into pairs."""
+
+    def __init__(self, lexicon: Lexicon) -> None:
+        """Prepare both languages."""
+        self.english = English(lexicon)
+        self.german = GermanOrder(German(lexicon))
+
+    def pair(self, sentence: Sentence) -> Pair:
+        """Return a tree in both languages."""
+        return Pair(self.english.sentence(sentence), self.german.sentence(sentence), sentence)
+
+
+def pairs(weights: dict[str, float], seed: int) -> Iterator[Pair]:
+    """Yield pairs without end; the same sentence may come again."""
+    lexicon, patterns, dice = load_lexicon(), load_patterns(), Dice(seed)
+    chooser, realiser = ClauseChooser(lexicon, dice), Realiser(lexicon)
+    while True:
+        pattern = patterns[dice.pick_weighted(weights)]
+        # Tried again with the same pattern, or patterns with strict demands would become rare.
+        for _ in range(N_TRIES):
+            try:
+                sentence = chooser.sentence(pattern)
+            except RejectedError:
+                dice.forget_uses()
+                continue
+            dice.count_uses()
+            yield realiser.pair(sentence)
+            break
+
+
+def new_pairs(stream: Iterator[Pair]) -> Iterator[Pair]:
+    """Yield each English sentence once."""
+    seen: dict[str, str] = {}
+    for pair in stream:
+        known = seen.get(pair.english)
+        if known is None:
+            seen[pair.english] = pair.german
+            yield pair
+        elif known != pair.german:
+            # With two translations of one sentence, the reference would be a matter of luck.
+            raise ValueError(f"{pair.english} = {known} or {pair.german}")
+
+
+def make_splits() -> dict[str, list[Pair]]:
+    """Return train, dev, test and long; half of dev and of test has held-out combinations."""
+    patterns = load_patterns()
+    weights = {name: pattern.weight for name, pattern in patterns.items() if pattern.weight}
+    n_evaluation = (N_DEV + N_TEST) // 2
+    known: list[Pair] = []
+    held_out: list[Pair] = []
+    for pair in new_pairs(pairs(weights, SEED)):
+        if min(pair.n_words) >= MIN_WORDS and max(pair.n_words) <= MAX_WORDS:
+            (held_out if pair.has_held_out else known).append(pair)
+        if len(known) >= N_TRAIN + n_evaluation and len(held_out) >= n_evaluation:
+            break
+    evaluation = [pair for both in zip(known[N_TRAIN:], held_out, strict=False) for pair in both]
+    return {
+        "train": known[:N_TRAIN],
+        "dev": evaluation[:N_DEV],
+        "test": evaluation[N_DEV : N_DEV + N_TEST],
+        "long": _long_pairs([name for name in patterns if name not in weights]),
+    }
+
+
+def _long_pairs(names: list[str]) -> list[Pair]:
+    weights = dict.fromkeys(names, 1.0)
+    found: list[Pair] = []
+    for pair in new_pairs(pairs(weights, SEED + 1)):
+        if min(pair.n_words) > MAX_WORDS and not pair.has_held_out:
+            found.append(pair)
+        if len(found) == N_LONG:
+            break
+    return found
+
+
+def write_corpus(folder: Path) -> None:
+    """Write the text files of all splits."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, split in make_splits().items():
+        write_split(folder, name, split)
+
+
+def write_split(folder: Path, name: str, split: list[Pair]) -> None:
+    """Write one split; bytes, because line ends must not depend on the system."""
+    english = "".join(pair.english + "\n" for pair in split)
+    german = "".join(pair.german + "\n" for pair in split)
+    (folder / f"{name}.en").write_bytes(english.encode())
+    (folder / f"{name}.de").write_bytes(german.encode())
+
+
+def main() -> None:
+    """Read the command line and write the corpus."""
+    parser = argparse.ArgumentParser(description="Write the demo corpus.")
+    parser.add_argument("--out", type=Path, default=HERE, help="folder for the text files")
+    write_corpus(parser.parse_args().out)
+
+
+if __name__ == "__main__":
+    main()

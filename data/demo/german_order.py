@@ -1,0 +1,265 @@
+"""German word order: where the parts of a clause and the clauses of a sentence stand."""
+
+import re
+from dataclasses import replace
+
+from german import German, infinitive, zu_infinitive
+from lexicon import Determiner
+from trees import (
+    Adverbial,
+    Clause,
+    Complement,
+    Description,
+    Fixed,
+    Link,
+    Name,
+    NounPhrase,
+    Phrase,
+    PrepositionPhrase,
+    Sentence,
+    is_pronoun,
+)
+
+KEIN_REPLACES = ("a", "bare")
+INDEFINITE = ("a", "bare", "no", "some", "many")
+LATE_ADVERBS = ("nie", "noch nie", "schon")  # like "nicht", they follow a definite object
+# The middle of a clause, from the verb to the participle, in this order. A reflexive comes before a
+# subject that is not a pronoun, a definite receiver and a name before the time, another definite
+# object before it if the clause has "nicht" or a late adverb, and an indefinite object after the
+# place, because what is new in German comes late.
+MIDDLE = (
+    "pronoun_subject", "reflexive", "early_receiver", "subject", "pronoun_direct",
+    "pronoun_receiver", "definite_receiver", "definite_direct", "time", "frequency",
+    "receiver", "direct", "not", "company", "means", "benefit", "manner", "place",
+    "indefinite_direct", "noun", "complement",
+)  # fmt: skip
+
+
+# Fields where a part of the tree may be found.
+ROLES = {
+    "subject": ("pronoun_subject", "subject"),
+    "direct": ("pronoun_direct", "definite_direct", "direct", "indefinite_direct", "complement"),
+    "receiver": ("early_receiver", "pronoun_receiver", "definite_receiver", "receiver"),
+}
+
+
+class GermanOrder:
+    """Puts the words of a tree into German order."""
+
+    def __init__(self, german: German) -> None:
+        """Keep the inflection."""
+        self.german = german
+
+    def sentence(self, sentence: Sentence) -> str:
+        """Return a sentence with capital letter and punctuation."""
+        words = []
+        main = sentence.main
+        if sentence.opening:
+            opening = sentence.opening
+            words = [opening.conjunction.de.strip(", "), self.clause(opening.clause, "final"), ","]
+            words.append(self.clause(main, "first"))
+        else:
+            words.append(self.clause(main, _main_order(main)))
+        words.extend(self.link(link) for link in sentence.links)
+        last = sentence.links[-1].clause if sentence.links else main
+        sign = "?" if "question" in (main.mood, last.mood) else "."
+        if sentence.links and sentence.links[0].conjunction.lemma == "question_mark":
+            sign = "."
+        return _polish(" ".join(words), sign)
+
+    def link(self, link: Link) -> str:
+        """Return a joined clause, its conjunction first."""
+        kind = link.conjunction.kind
+        orders = {"subordinate": "final", "infinitive": "infinitive", "inverting": "first"}
+        text = self.clause(link.clause, orders.get(kind) or _main_order(link.clause))
+        if text == zu_infinitive(link.clause.verb) and link.conjunction.lemma == "to":
+            return text  # a bare infinitive needs no comma: sie versucht zu schlafen
+        return f"{link.conjunction.de} {text}"
+
+    def clause(self, clause: Clause, order: str) -> str:
+        """Return a clause with its verb second, first, final or as an infinitive with zu."""
+        finite, right = self._verb(clause, order)
+        fields = self._middle(clause)
+        if order == "infinitive":
+            fields = {name: text for name, text in fields.items() if name not in ROLES["subject"]}
+        front = fields.pop(_front_field(clause, order, fields), "")
+        middle = " ".join(fields[name] for name in MIDDLE if fields.get(name))
+        match order:
+            case "second" | "first":
+                words = [front, finite, middle, right]
+            case _:
+                words = [front, middle, right, finite]
+        return " ".join(word for word in [*words, *self._relatives(clause)] if word)
+
+    def _verb(self, clause: Clause, order: str) -> tuple[str, str]:
+        """Return the finite verb and what closes the clause."""
+        verb, tense = clause.verb, clause.tense
+        person = self.german.person(_agreeing(clause))
+        if order == "infinitive":
+            return "", zu_infinitive(verb)
+        if clause.mood == "command":
+            return self.german.command(verb), verb.prefix
+        if tense.german == "perfect" and tense.lemma == "past" and verb.preterite:
+            return self.german.auxiliary(verb.de, person, "preterite"), ""
+        if tense.german == "perfect":
+            helper = "sein" if verb.be else "haben"
+            return self.german.auxiliary(helper, person, "present"), verb.perfect
+        if tense.german == "present":
+            finite = self.german.present(verb, person)
+            return (verb.prefix + finite, "") if order == "final" else (finite, verb.prefix)
+        form = "preterite" if tense.preterite else "present"
+        return self.german.auxiliary(tense.german, person, form), infinitive(verb)
+
+    def _middle(self, clause: Clause) -> dict[str, str]:
+        """Return the parts of a clause by the names in MIDDLE."""
+        direct, has_kein = self._negate(clause)
+        is_nicht = clause.is_negated and not has_kein
+        fields = self._objects(clause, direct, is_nicht=is_nicht)
+        if clause.verb.noun:
+            fields["noun"] = clause.verb.no_noun if clause.is_negated else clause.verb.noun
+        elif is_nicht:
+            fields["not"] = "nicht"
+        if clause.complement:
+            fields["complement"] = self._complement(clause)
+        for adverbial in clause.adverbials:
+            fields[adverbial.slot] = self._adverbial(adverbial)
+        if "yet" in fields:
+            negation = "not" if "not" in fields else "indefinite_direct"
+            fields[negation] = f"{fields['yet']} {fields[negation]}"
+        return fields
+
+    def _negate(self, clause: Clause) -> tuple[Phrase | None, bool]:
+        """Return the direct object, with kein if that carries the negation."""
+        direct = clause.direct
+        if not clause.is_negated or clause.verb.preposition or clause.verb.case != "accusative":
+            return direct, False
+        if isinstance(direct, NounPhrase) and _takes_kein(direct):
+            return replace(direct, determiner=self._kein()), True
+        complement = clause.complement
+        return direct, isinstance(complement, NounPhrase) and _takes_kein(complement)
+
+    def _kein(self) -> Determiner:
+        return self.german.lexicon.determiners["no"]
+
+    def _objects(self, clause: Clause, direct: Phrase | None, *, is_nicht: bool) -> dict[str, str]:
+        verb, fields = clause.verb, {}
+        subject, receiver, case = clause.subject, clause.receiver, verb.case
+        if verb.frame == "pleasing":
+            # I like the film = der Film gefällt mir: the liked thing is the German subject.
+            subject, receiver, direct = direct, subject, None
+        if subject is not None:
+            name = "subject" if isinstance(subject, NounPhrase | Name) else "pronoun_subject"
+            fields[name] = self.german.phrase(subject, "nominative")
+            if _has_relative(subject) and clause.verb.frame != "pleasing":
+                fields[name] += " " + self._relative(subject)
+        if receiver is not None:
+            name = _receiver_field(receiver, verb.frame, is_nicht)
+            fields[name] = self.german.phrase(receiver, "dative")
+        if verb.reflexive:
+            person = self.german.person(clause.subject)
+            fields["reflexive"] = self.german.lexicon.grammar["reflexives"][person]
+        if direct is not None and verb.preposition:
+            part = PrepositionPhrase("", verb.preposition, case, direct)
+            text = self.german.preposition_phrase(part)
+            fields["complement"] = re.sub("^ans ", "an das ", text)  # denkt an das Mädchen
+        elif verb.bare_object and isinstance(direct, NounPhrase):
+            fields["noun"] = direct.noun.german  # spielt im Garten Klavier
+        elif direct is not None:
+            is_early = is_nicht or _has_late_adverb(clause)
+            fields[_direct_field(direct, is_early)] = self.german.phrase(direct, case)
+        return fields
+
+    def _complement(self, clause: Clause) -> str:
+        complement: Complement | None = clause.complement
+        match complement:
+            case PrepositionPhrase():
+                return self.german.preposition_phrase(complement)
+            case Description():
+                return self._description(complement)
+            case Fixed():
+                return complement.german
+            case _:
+                if clause.is_negated and _takes_kein(complement):
+                    complement = replace(complement, determiner=self._kein())
+                return self.german.phrase(complement, "nominative")
+
+    def _description(self, part: Description) -> str:
+        degree = part.degree.german + " " if part.degree else ""
+        plain = degree + part.adjective.de.split("/")[0]
+        if part.than is None:
+            return plain
+        than = self.german.phrase(part.than, "nominative")
+        return f"{plain} wie {than}" if degree else f"{part.adjective.compare[1]} als {than}"
+
+    def _adverbial(self, adverbial: Adverbial) -> str:
+        content = adverbial.content
+        if isinstance(content, Fixed):
+            return content.german
+        return self.german.preposition_phrase(content)
+
+    def _relatives(self, clause: Clause) -> list[str]:
+        """Relative clauses of objects stand after the end of the clause."""
+        # Who likes something is an object in German: der Film gefällt dem Mann, der ...
+        liking = clause.subject if clause.verb.frame == "pleasing" else None
+        phrases = (liking, clause.direct, clause.complement)
+        return [self._relative(phrase) for phrase in phrases if _has_relative(phrase)]
+
+    def _relative(self, phrase: NounPhrase) -> str:
+        return f", {self.clause(phrase.relative, 'final')} ,"
+
+
+def _agreeing(clause: Clause) -> Phrase | None:
+    return clause.direct if clause.verb.frame == "pleasing" else clause.subject
+
+
+def _front_field(clause: Clause, order: str, fields: dict[str, str]) -> str:
+    if order in ("first", "infinitive") or (order == "final" and clause.front == "subject"):
+        return ""
+    names = ROLES.get(clause.front, (clause.front,))
+    return next((name for name in names if name in fields), "")
+
+
+def _receiver_field(receiver: Phrase, frame: str, is_nicht: bool) -> str:
+    if frame == "pleasing":
+        return "early_receiver"
+    if is_pronoun(receiver):
+        return "pronoun_receiver"
+    return "definite_receiver" if is_nicht or not _is_indefinite(receiver) else "receiver"
+
+
+def _direct_field(direct: Phrase, is_early: bool) -> str:
+    if is_pronoun(direct):
+        return "pronoun_direct"
+    if _is_indefinite(direct):
+        return "indefinite_direct"
+    return "definite_direct" if is_early or isinstance(direct, Name) else "direct"
+
+
+def _is_indefinite(phrase: Phrase) -> bool:
+    return isinstance(phrase, NounPhrase) and phrase.determiner.lemma in INDEFINITE
+
+
+def _has_late_adverb(clause: Clause) -> bool:
+    contents = (adverbial.content for adverbial in clause.adverbials)
+    return any(isinstance(part, Fixed) and part.german in LATE_ADVERBS for part in contents)
+
+
+def _has_relative(phrase: object) -> bool:
+    return isinstance(phrase, NounPhrase) and phrase.relative is not None
+
+
+def _takes_kein(phrase: NounPhrase) -> bool:
+    return phrase.determiner.lemma in KEIN_REPLACES and not phrase.number
+
+
+def _main_order(clause: Clause) -> str:
+    return "second" if clause.front else "first"
+
+
+def _polish(text: str, sign: str) -> str:
+    text = re.sub(r" +", " ", text)
+    text = re.sub(r" ([,.?])", r"\1", text)
+    text = re.sub(r",+", ",", text).rstrip(",") + sign
+    text = re.sub(r",\.", ".", text)
+    text = re.sub(r"(?<=[.?] )\w", lambda match: match.group().upper(), text)
+    return text[0].upper() + text[1:]

@@ -1,0 +1,143 @@
+"""The meaning of a sentence as a tree of frozen values that both languages realise."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from lexicon import Adjective, Conjunction, Determiner, Noun, Pronoun, Tense, Verb
+
+
+@dataclass(frozen=True)
+class Name:
+    """A person called by name; `pronoun` is he or she."""
+
+    text: str
+    pronoun: str
+
+
+@dataclass(frozen=True)
+class Relative:
+    """The relative pronoun that stands for a noun inside its relative clause."""
+
+    noun: Noun
+    is_plural: bool
+    is_person: bool
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """Words that are the same in every sentence, in both languages."""
+
+    english: str
+    german: str
+
+
+@dataclass(frozen=True)
+class NounPhrase:
+    """A noun with its determiner, adjective, number, owner and relative clause."""
+
+    noun: Noun
+    determiner: Determiner
+    is_plural: bool = False
+    adjective: Adjective | None = None
+    number: Fixed | None = None
+    owner: "NounPhrase | Name | None" = None
+    relative: "Clause | None" = None
+
+
+Phrase = NounPhrase | Pronoun | Name | Relative
+
+
+@dataclass(frozen=True)
+class PrepositionPhrase:
+    """A preposition of each language before one phrase."""
+
+    english: str
+    german: str
+    case: str
+    phrase: Phrase
+
+
+@dataclass(frozen=True)
+class Description:
+    """A predicate adjective, with a degree word or compared with something.
+
+    With `than` and no degree it is a comparative; with `than` and the degree "as" it says equal.
+    """
+
+    adjective: Adjective
+    degree: Fixed | None = None
+    than: Phrase | None = None
+
+
+@dataclass(frozen=True)
+class Adverbial:
+    """An adverb or adverbial phrase; its slot decides where it stands."""
+
+    slot: str
+    content: Fixed | PrepositionPhrase
+
+
+Complement = PrepositionPhrase | Description | Fixed | NounPhrase
+
+
+@dataclass(frozen=True)
+class Clause:
+    """One verb with everything that belongs to it; `front` names the part before the verb."""
+
+    verb: Verb
+    tense: Tense
+    subject: Phrase | None
+    direct: Phrase | None = None
+    receiver: Phrase | None = None
+    complement: Complement | None = None
+    adverbials: tuple[Adverbial, ...] = ()
+    is_negated: bool = False
+    mood: str = "statement"
+    front: str = "subject"
+
+
+@dataclass(frozen=True)
+class Link:
+    """A clause joined by a conjunction."""
+
+    conjunction: Conjunction
+    clause: Clause
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A main clause, a subordinate clause that may open it, and clauses that follow it."""
+
+    main: Clause
+    opening: Link | None = None
+    links: tuple[Link, ...] = ()
+    pattern: str = ""
+
+
+def clauses(sentence: Sentence) -> Iterator[tuple[Clause, str]]:
+    """Yield the clauses of a sentence, each with the kind of its conjunction."""
+    yield sentence.main, ""
+    for link in (*((sentence.opening,) if sentence.opening else ()), *sentence.links):
+        yield link.clause, link.conjunction.kind
+
+
+def noun_phrases(clause: Clause) -> Iterator[NounPhrase]:
+    """Yield the noun phrases of a clause and the noun phrases of their owners."""
+    contents = (adverbial.content for adverbial in clause.adverbials)
+    inner = (
+        part.phrase
+        for part in (clause.complement, *contents)
+        if isinstance(part, PrepositionPhrase)
+    )
+    than = clause.complement.than if isinstance(clause.complement, Description) else None
+    parts = (clause.subject, clause.direct, clause.receiver, clause.complement, than, *inner)
+    for part in parts:
+        if isinstance(part, NounPhrase):
+            yield part
+            if isinstance(part.owner, NounPhrase):
+                yield part.owner
+
+
+def is_pronoun(phrase: object) -> bool:
+    """Whether a phrase is a personal pronoun, which stands early in German."""
+    return isinstance(phrase, Pronoun) and phrase.lemma not in ("who", "what", "this")
