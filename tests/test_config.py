@@ -51,7 +51,7 @@ def test_an_override_beats_the_file_and_the_file_beats_the_default(load):
         ("data: {}", "data.train: required; name the two files"),
         ("data: {train: a}", "data.train: must be two files, [source, target] (got 'a')"),
         (DATA + "model: {arch: rnn}", "model.arch: Input should be 'transformer' (got 'rnn')"),
-        (DATA + "model: {n_heads: 3}", "model: n_heads=3 does not divide d_model=256"),
+        (DATA + "model: {n_heads: 5}", "model: n_heads=5 does not divide d_model=192"),
         (DATA + "model: {d_model: 15, n_heads: 5}", "model: d_model=15 is odd"),
         (DATA + "search: {n_best: 5}", "search: n_best=5 needs a beam_size of at least as much"),
         (DATA + "tokenizer: {is_shared: false}", "model.tied_embeddings=all needs one vocabulary"),

@@ -55,15 +55,15 @@ class TransformerConfig(Section):
 
     arch: Literal["transformer"] = "transformer"
     """Architecture; the other keys of this section depend on it."""
-    d_model: int = Field(256, gt=0)
+    d_model: int = Field(192, gt=0)
     """Width of every layer's input and output."""
-    n_heads: int = Field(4, gt=0)
+    n_heads: int = Field(6, gt=0)
     """Attention heads; must divide d_model."""
     n_encoder_layers: int = Field(4, gt=0)
     """Layers that read the source."""
     n_decoder_layers: int = Field(3, gt=0)
     """Layers that write the target; fewer of them translate faster."""
-    d_feed_forward: int = Field(1024, gt=0)
+    d_feed_forward: int = Field(768, gt=0)
     """Inner width of the position-wise feed-forward layers."""
     activation: Literal["relu", "gelu", "swish"] = "relu"
     """Nonlinearity of the feed-forward layers."""
@@ -103,7 +103,7 @@ class TrainConfig(Section):
     """A run is a function of its data, its settings and this number."""
     device: str = Field("auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")
     """auto, cpu, mps, cuda or cuda:N; auto takes a GPU if there is one."""
-    steps: int = Field(3_000, gt=0)
+    steps: int = Field(2_500, gt=0)
     """Updates of the weights; schedules that decay end exactly here."""
     accumulate: int = Field(1, gt=0)
     """Batches per step: k small batches make the same step as one that is k times larger."""
