@@ -26,7 +26,7 @@ class ErrorsAsMessages(TyperGroup):
         try:
             return super().invoke(ctx)
         except MtcliError as error:
-            typer.secho(f"error: {error}", fg=typer.colors.RED, err=True)
+            _complain(str(error))
             raise typer.Exit(code=1) from error
         except KeyboardInterrupt as error:
             raise typer.Exit(code=130) from error
@@ -34,6 +34,16 @@ class ErrorsAsMessages(TyperGroup):
             # `mtcli ... | head` has read enough; nobody is left to write to at exit, either.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(code=0) from error
+        except OSError as error:
+            # The disk is full, a file is not readable, ...: what the system says is the message.
+            place = f"{error.filename}: " if error.filename else ""
+            _complain(f"{place}{error.strerror or error}")
+            raise typer.Exit(code=1) from error
+
+
+def _complain(message: str) -> None:
+    color = None if os.environ.get("NO_COLOR") else typer.colors.RED
+    typer.secho(f"error: {message}", fg=color, err=True)
 
 
 app = typer.Typer(
@@ -41,7 +51,6 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
-    help="Two text files become a translator of your own.",
     epilog="Start with: mtcli train train.en train.de --out my-model",
 )
 
@@ -52,7 +61,8 @@ BeamSize = Annotated[
     int | None, typer.Option(min=1, help="Hypotheses kept at each step; default: the model's.")
 ]
 LengthPenalty = Annotated[
-    float | None, typer.Option(min=0, help="Above 0 favours longer output; default: the model's.")
+    float | None,
+    typer.Option(min=0, max=10, help="Above 0 favours longer output; default: the model's."),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Errors only.")]
@@ -72,7 +82,7 @@ def version_option(
 
 
 @app.command(
-    epilog="Example: mtcli train --config configs/demo.yaml --out runs/demo --set train.steps=100"
+    epilog="Example: mtcli train data/demo/train.en data/demo/train.de --out runs/my-model"
 )
 def train(
     out: Annotated[Path, typer.Option(help="Directory of the model; made if it is not there.")],
@@ -135,13 +145,15 @@ def translate(
     translator, options = _open_translator(model, beam_size, length_penalty, device)
     tally = Tally()
     with contextlib.ExitStack() as stack:
-        inputs = [stack.enter_context(_open(file, "rb")) for file in files] or [sys.stdin.buffer]
+        inputs = [stack.enter_context(_open(file, "rb")) for file in files] or [_stdin()]
+        if output and output.exists() and any(output.samefile(file) for file in files):
+            raise DataError(f"{output} is an input, too", hint="choose another --output")
         out = stack.enter_context(_open(output, "wb")) if output else sys.stdout.buffer
         for file in inputs:
-            groups = lines_as_they_come(file)
-            for translations in translate_lines(translator, groups, options, tally):
-                out.writelines(f"{text}\n".encode() for text in translations)
+            for done in translate_lines(translator, lines_as_they_come(file), options):
+                out.writelines(f"{text}\n".encode() for text in done.texts)
                 out.flush()
+                tally += done.tally
     for notice in [] if quiet else tally.notices():
         typer.echo(f"note: {notice}", err=True)
 
@@ -166,20 +178,12 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="JSON, for programs.")] = False,
 ) -> None:
     """Measure translations: BLEU and chrF with signature and 95 % confidence interval."""
-    from mtcli.data import read_lines
+    from mtcli.data import read_aligned
     from mtcli.evaluation import evaluate as score
 
     if hypothesis is None and len(files) < 3:
         raise typer.BadParameter("give MODEL SOURCE REFERENCE..., or --hypothesis FILE REFERENCE")
-    scored = hypothesis or files[1]
-    lines = list(read_lines(scored))
-    references = [list(read_lines(path)) for path in (files if hypothesis else files[2:])]
-    for path, reference in zip(files[-len(references) :], references, strict=True):
-        if len(reference) != len(lines):
-            raise DataError(
-                f"{scored} has {len(lines)} lines, but {path} has {len(reference)}",
-                hint="both must have one sentence per line, in the same order",
-            )
+    lines, *references = read_aligned([hypothesis, *files] if hypothesis else files[1:])
     if hypothesis is None:
         translator, options = _open_translator(files[0], beam_size, length_penalty, device)
         lines = [candidates[0].text for candidates in translator.translate(lines, options)]
@@ -209,6 +213,12 @@ def _open_translator(
     wanted = {"beam_size": beam_size, "length_penalty": length_penalty}
     changes = {key: value for key, value in wanted.items() if value is not None}
     return translator, config.search.model_copy(update={"n_best": 1, **changes})
+
+
+def _stdin() -> IO[bytes]:
+    if sys.stdin is None:
+        raise DataError("standard input is closed", hint="name a file, or pipe text in")
+    return sys.stdin.buffer
 
 
 def _open(path: Path, mode: str) -> IO[bytes]:

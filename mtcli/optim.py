@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
 from mtcli.config import TrainConfig
+from mtcli.models import TranslationModel
 
 Schedule = Callable[[int], float]
 
@@ -79,7 +80,7 @@ def orthogonal(x: Tensor, n_steps: int = 5) -> Tensor:
     return x.mT if is_tall else x
 
 
-def build_optimizers(model: nn.Module, options: TrainConfig) -> list[Optimizer]:
+def build_optimizers(model: TranslationModel[Any], options: TrainConfig) -> list[Optimizer]:
     """The optimizers that together update every parameter of `model`; each group knows its peak."""
     matrices, others = split_parameters(model)
     adamw_groups: list[dict[str, Any]] = [{"params": others, "weight_decay": 0.0}]
@@ -97,20 +98,22 @@ def build_optimizers(model: nn.Module, options: TrainConfig) -> list[Optimizer]:
     return optimizers
 
 
-def split_parameters(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
+def split_parameters(
+    model: TranslationModel[Any],
+) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
     """The matrices between hidden layers, and all other parameters.
 
     Rows of an embedding or of the output belong to single pieces and get gradients of their own;
     making such a matrix orthogonal would move the rare pieces as far as the frequent ones.
     """
-    embeddings = {
+    of_pieces = {
         id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)
     }
+    of_pieces.add(id(model.output_weight))
     matrices: list[nn.Parameter] = []
     others: list[nn.Parameter] = []
-    for name, parameter in model.named_parameters():
-        is_hidden = parameter.ndim == 2 and not name.startswith("to_logits.")
-        is_hidden = is_hidden and id(parameter) not in embeddings
+    for parameter in model.parameters():
+        is_hidden = parameter.ndim == 2 and id(parameter) not in of_pieces
         (matrices if is_hidden else others).append(parameter)
     return matrices, others
 
@@ -123,18 +126,19 @@ def build_schedule(options: TrainConfig) -> Schedule:
 
 def trapezoid(options: TrainConfig, step: int) -> float:
     """Up in `warmup` steps, level, and down to zero at the last step."""
+    n_rising = min(options.warmup, options.steps // 10)
     n_falling = options.decay_share * options.steps
     fall = (options.steps - step) / n_falling if n_falling else 1.0
-    return max(0.0, min(_rise(options, step), fall, 1.0))
+    return max(0.0, min(_rise(step, n_rising), fall, 1.0))
 
 
 def inverse_sqrt(options: TrainConfig, step: int) -> float:
     """Section 5.3 of the paper, in units of its highest value (d_model * warmup) ** -0.5."""
-    return min(_rise(options, step), math.sqrt(max(1, options.warmup) / step))
+    return min(_rise(step, options.warmup), math.sqrt(max(1, options.warmup) / step))
 
 
-def _rise(options: TrainConfig, step: int) -> float:
-    return step / options.warmup if options.warmup else 1.0
+def _rise(step: int, n_rising: int) -> float:
+    return step / n_rising if n_rising else 1.0
 
 
 def set_learning_rate(optimizers: list[Optimizer], factor: float) -> None:

@@ -16,6 +16,7 @@ class Hypothesis:
 
     score: float
     ids: tuple[int, ...]  # without begin and end symbols
+    is_cut: bool = False  # reached options.max_length without coming to an end
 
 
 @torch.inference_mode()
@@ -73,7 +74,7 @@ def _candidates(totals: Tensor, width: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _is_done(n_found: Tensor, led_to_end: Tensor, options: SearchConfig) -> Tensor:
-    """Which sentences [B] need no further search, by CTranslate2's rule."""
+    """Which sentences [B] need no further search: CTranslate2's rule at min_decoding_length=0."""
     if options.length_penalty == 0:
         # Log-probabilities only fall: nothing alive can overtake a best candidate that ended.
         return led_to_end & (n_found >= options.n_best)
@@ -82,4 +83,5 @@ def _is_done(n_found: Tensor, led_to_end: Tensor, options: SearchConfig) -> Tens
 
 def _close(ids: list[int], log_prob: float, eos_id: int, options: SearchConfig) -> Hypothesis:
     score = log_prob / len(ids) ** options.length_penalty  # eos counts, as in CTranslate2
-    return Hypothesis(score, tuple(ids[:-1] if ids[-1] == eos_id else ids))
+    is_cut = ids[-1] != eos_id
+    return Hypothesis(score, tuple(ids if is_cut else ids[:-1]), is_cut)

@@ -120,6 +120,8 @@ def _train(lines: Sequence[str], options: TokenizerConfig) -> Tokenizer:
             unk_id=UNK_ID,
             bos_id=BOS_ID,
             eos_id=EOS_ID,
+            # SentencePiece passes over longer lines; its own limit is a paragraph's length.
+            max_sentence_length=max(4192, max(len(line.encode()) for line in lines)),
             minloglevel=2,
         )
     except RuntimeError as error:

@@ -6,11 +6,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import settings
 
 from mtcli.config import Config, TokenizerConfig, TransformerConfig, load_config
 from mtcli.data import Corpus
 from mtcli.tokenizer import Tokenizers, train_tokenizers
 
+settings.register_profile("mtcli", deadline=None)  # laws, not clocks
+settings.load_profile("mtcli")
 torch.set_num_threads(1)
 os.environ["OMP_NUM_THREADS"] = "1"  # the same for the processes that tests start
 
@@ -73,6 +76,7 @@ TINY_SETTINGS = {
     **{f"model.{key}": value for key, value in TINY_MODEL.items()},
     "model.d_feed_forward": 32,
     "data.batch_tokens": 256,
+    "data.max_length": 32,
     "train.steps": 12,
     "train.warmup": 2,
     "train.validate_every": 4,

@@ -122,7 +122,7 @@ MISTAKES = {
     "no such device": (
         nothing,
         ["--set", "train.device=cuda:99"],
-        "torch cannot use cuda:99 here",
+        "torch cannot use 'cuda:99' here",
     ),
 }
 
@@ -141,8 +141,7 @@ def test_a_mistake_in_training_is_a_message_and_loses_nothing(
     assert result.stderr.startswith("error: ") or "\nerror: " in result.stderr
     for line in says:
         assert line.format(path=tmp_path) in result.stderr
-    if name != "no room for the vocabulary":  # found out only when the run has begun
-        assert contents(tmp_path) == before
+    assert contents(tmp_path) == before
 
 
 def contents(directory):
@@ -190,6 +189,14 @@ def test_files_in_and_a_file_out(model, tmp_path, corpus_files):
     assert out.read_bytes() == lines * 2
 
 
+def test_a_file_is_not_translated_onto_itself(model, corpus_files):
+    before = corpus_files[0].read_bytes()
+    result = run("translate", model, corpus_files[0], "--output", corpus_files[0])
+    assert result.exit_code == 1
+    assert "is an input, too" in result.stderr
+    assert corpus_files[0].read_bytes() == before
+
+
 def test_search_options_change_the_search(model):
     line = b"the man sees the tree and the house and my dog likes bread\n"
     outputs = {
@@ -206,7 +213,7 @@ def test_search_options_change_the_search(model):
         (["translate", "{path}/model", "{path}/none.txt"], "cannot open {path}/none.txt: No such"),
         (["translate", "{path}/model", "{path}"], "cannot open {path}: Is a directory"),
         (["translate", "{path}/model", "--output", "{path}"], "cannot open {path}: Is a dir"),
-        (["translate", "{path}/model", "--device", "cuda:9"], "torch cannot use cuda:9 here"),
+        (["translate", "{path}/model", "--device", "cuda:9"], "torch cannot use 'cuda:9' here"),
         (["evaluate", "{path}/model", "{path}/a", "{path}/b"], "no such file: {path}/a"),
         (
             ["evaluate", "{path}/model", "{path}/train.en", "{path}/model/config.yaml"],
@@ -253,6 +260,22 @@ def test_a_reader_that_has_seen_enough_ends_the_program_quietly(model):
     result = subprocess.run(command, shell=True, input=lines, capture_output=True, check=True)
     assert result.stdout.count(b"\n") == 1
     assert result.stderr == b""
+
+
+@pytest.mark.parametrize("redirection", ["> /dev/full", "--output /dev/full"])
+def test_a_full_disk_is_a_message(model, redirection):
+    command = f"echo water | {sys.executable} -m mtcli translate {model} {redirection}"
+    result = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    assert result.returncode == 1
+    assert "error: No space left on device" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_closed_input_is_a_message(model):
+    command = f"{sys.executable} -m mtcli translate {model} <&-"
+    result = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    assert result.returncode == 1
+    assert "error: standard input is closed" in result.stderr
 
 
 def test_ctrl_c_saves_exits_with_130_and_the_same_command_goes_on(

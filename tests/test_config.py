@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from mtcli.checkpoint.directory import save_config
 from mtcli.config import Config, differences, load_config, parse_override, to_yaml
 from mtcli.config.reference import reference_yaml
 from mtcli.errors import ConfigError
@@ -44,19 +45,28 @@ def test_an_override_beats_the_file_and_the_file_beats_the_default(load):
         (DATA + "train: {steps: -1}", "train.steps: Input should be greater than 0 (got -1)"),
         (DATA + "train: {steps: many}", "train.steps: Input should be a valid integer"),
         (DATA + "train: {learning_rate: .inf}", "train.learning_rate: Input should be a finite"),
-        (DATA + "train: {betas: [0.9, 1.0]}", "train: betas=[0.9, 1.0]: both must be"),
-        (DATA + "train: {warmup: 9, steps: 9}", "train: warmup=9 leaves nothing of steps=9"),
+        (DATA + "train: {betas: [0.9, 1.0]}", "train.betas.1: Input should be less than 1"),
+        (DATA + "train: {steps: 2024-13-45}", "is not valid YAML: month must be in 1..12"),
+        (DATA + "train: {seed: 99999999999999999999}", "train.seed: Input should be less than"),
+        (DATA + "tokenizer: {vocab_size: 100000000000}", "tokenizer.vocab_size: Input should be"),
+        (DATA + "tokenizer: {character_coverage: 0.5}", "tokenizer.character_coverage: Input"),
+        (DATA + "search: {length_penalty: 500}", "search.length_penalty: Input should be less"),
+        (DATA + "search: {max_length: 9}", "search.max_length=9 would cut off translations"),
         (DATA + "train: {device: gpu}", "train.device: String should match"),
         ("", "data.train: required; name the two files"),
         ("data: {}", "data.train: required; name the two files"),
         ("data: {train: a}", "data.train: must be two files, [source, target] (got 'a')"),
         (DATA + "model: {arch: rnn}", "model.arch: Input should be 'transformer' (got 'rnn')"),
         (DATA + "model: {n_heads: 5}", "model: n_heads=5 does not divide d_model=192"),
-        (DATA + "model: {d_model: 15, n_heads: 5}", "model: d_model=15 is odd"),
+        (
+            DATA + "model: {d_model: 15, n_heads: 5}",
+            "model.d_model: Input should be a multiple of 2",
+        ),
         (DATA + "search: {n_best: 5}", "search: n_best=5 needs a beam_size of at least as much"),
         (DATA + "tokenizer: {is_shared: false}", "model.tied_embeddings=all needs one vocabulary"),
         (DATA + "model: {positions: learned, max_positions: 9}", "model.max_positions=9 is too"),
         (DATA + "tokenizer: {kind: yes}", "tokenizer.kind: Input should be 'unigram' or 'bpe'"),
+        (DATA + "model: {n_heads: yes}", "model.n_heads: YAML reads no, yes, on and off as bool"),
         (DATA + "train: {device: no}", "YAML reads no, yes, on and off as booleans"),
         ("data: {train: [a.en, no]}", "YAML reads no, yes, on and off as booleans"),
         ("[1, 2]", "is not a configuration: expected sections"),
@@ -97,6 +107,16 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path):
     (tmp_path / "latin.yaml").write_bytes(b"data: \xff")
     with pytest.raises(ConfigError, match="not UTF-8"):
         load_config(tmp_path / "latin.yaml")
+
+
+def test_an_empty_section_is_a_section_of_defaults(load):
+    assert load(DATA + "train:\n  # steps: 5\n") == load(DATA)
+
+
+def test_the_config_of_a_model_is_a_config(load, tmp_path):
+    config = load(DATA, ["train.seed=5"])
+    save_config(tmp_path / "model", config)
+    assert load_config(tmp_path / "model" / "config.yaml") == config
 
 
 def test_what_is_written_reads_back_the_same(load):

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from conftest import tiny_model_config
 from mtcli.config import SearchConfig
-from mtcli.engines.base import Translator, split
+from mtcli.data import line_content
+from mtcli.engines.base import Scored, Translator, split
 from mtcli.engines.pytorch import TorchTranslator, choose_device
 from mtcli.engines.stream import Tally, lines_as_they_come, translate_lines
 from mtcli.errors import EngineError
@@ -21,7 +22,7 @@ class Echo(Translator):
         assert max(map(len, sources)) <= self.max_pieces
         room = max(map(len, sources)) * len(sources) * options.beam_size
         assert room <= self.batch_positions or len(sources) == 1
-        return [[(source, -1.0)] * options.n_best for source in sources]
+        return [[Scored(source, -1.0)] * options.n_best for source in sources]
 
 
 @pytest.fixture(scope="session")
@@ -76,13 +77,14 @@ def test_a_score_is_the_models_own(torch_translator, tokenizers, beam_size):
     """What search says of a translation is what teacher forcing says of it."""
     options = SearchConfig(beam_size=beam_size, max_length=9, length_penalty=0.7)
     pieces = tokenizers.source.pieces("the man sees a book")
-    [[(found, score)]] = torch_translator.search([pieces], options)
+    [[found]] = torch_translator.search([pieces], options)
     source = torch.tensor([[*tokenizers.source.ids(pieces), 3]])
-    words = [*tokenizers.target.ids(found), 3][:9]
+    words = [*tokenizers.target.ids(found.pieces), 3][:9]
     target = torch.tensor([[2, *words[:-1]]])
     log_probs = torch_translator.model(source, target).log_softmax(dim=-1)[0]
     total = sum(float(log_probs[i, word].detach()) for i, word in enumerate(words))
-    assert score == pytest.approx(total / len(words) ** 0.7, abs=1e-4)
+    assert found.score == pytest.approx(total / len(words) ** 0.7, abs=1e-4)
+    assert found.is_cut == (words[-1] != 3)
 
 
 PIECES = st.lists(st.sampled_from(["▁a", "b", "▁c", "d"]), max_size=60)
@@ -101,13 +103,19 @@ def test_splitting_loses_nothing_and_cuts_between_words_where_it_can(pieces, max
 def test_a_line_too_long_is_translated_in_parts_and_counted(tokenizers):
     translator = Echo(tokenizers, max_pieces=20, batch_positions=1000)
     line = "the man sees the house and the tree " * 10
-    tally = Tally()
     groups = [[line.encode(), b"water"]]
-    [[long, short]] = translate_lines(translator, groups, SearchConfig(), tally)
-    assert long == line.strip()
-    assert short == "water"
-    assert (tally.n_lines, tally.n_split) == (2, 1)
-    assert "1 of 2 lines were longer than what the model was trained on" in next(tally.notices())
+    [done] = translate_lines(translator, groups, SearchConfig())
+    assert done.texts == [line.strip(), "water"]
+    assert done.tally == Tally(n_lines=2, n_split=1)
+    [notice] = done.tally.notices()
+    assert "1 of 2 lines were longer than what the model was trained on" in notice
+
+
+def test_a_translation_that_was_cut_off_is_counted(torch_translator):
+    groups = [[b"the man sees the tree", b""]]
+    [done] = translate_lines(torch_translator, groups, SearchConfig(beam_size=1, max_length=2))
+    assert done.tally.n_cut == 1
+    assert "1 of 2 translations were cut off" in next(done.tally.notices())
 
 
 class Trickling(io.BytesIO):
@@ -117,11 +125,11 @@ class Trickling(io.BytesIO):
         return self.read(3)
 
 
-@given(st.binary())
+@given(st.text(st.sampled_from("a\r\n\ufeff\u2028ü")).map(str.encode) | st.binary())
 def test_lines_come_whole_however_the_bytes_arrive(raw):
-    expected = raw.split(b"\n")
-    last = expected.pop()
-    expected = [line.removesuffix(b"\r") for line in expected] + ([last] if last else [])
+    """The same lines as those of a corpus file that holds the same bytes."""
+    raw_lines = enumerate(io.BytesIO(raw))
+    expected = [line_content(line, is_first=number == 0) for number, line in raw_lines]
     for file in (io.BytesIO(raw), Trickling(raw)):
         assert [line for group in lines_as_they_come(file) for line in group] == expected
 
@@ -133,19 +141,19 @@ def test_a_line_is_given_on_before_the_next_one_comes():
 
 @given(st.lists(st.binary().map(lambda raw: raw.replace(b"\n", b"")), max_size=8))
 def test_every_line_of_bytes_gets_its_line(echo, lines):
-    tally = Tally()
-    [found] = translate_lines(echo, [lines], SearchConfig(), tally)
-    assert len(found) == len(lines) == tally.n_lines
-    assert tally.n_invalid == sum(b"\xef\xbf\xbd" in line.decode(errors="replace").encode()
+    [done] = translate_lines(echo, [lines], SearchConfig())
+    assert len(done.texts) == len(lines) == done.tally.n_lines
+    assert done.tally.n_invalid == sum(b"\xef\xbf\xbd" in line.decode(errors="replace").encode()
                                   and b"\xef\xbf\xbd" not in line for line in lines)  # fmt: skip
 
 
 def test_invalid_bytes_are_counted_and_told(echo):
-    tally = Tally()
-    list(translate_lines(echo, [[b"water \xff", b"bread"]], SearchConfig(), tally))
-    assert list(tally.notices()) == ["1 of 2 lines were not valid UTF-8"]
+    [done] = translate_lines(echo, [[b"water \xff", b"bread"]], SearchConfig())
+    total = done.tally + Tally(n_lines=1)
+    assert list(total.notices()) == ["1 of 3 lines were not valid UTF-8"]
 
 
-def test_a_device_that_is_not_there_is_named():
-    with pytest.raises(EngineError, match="torch cannot use cuda:99 here"):
-        choose_device("cuda:99")
+@pytest.mark.parametrize("name", ["cuda:99", "gpu", "meta", ""])
+def test_a_device_that_is_not_there_is_named(name):
+    with pytest.raises(EngineError, match=f"torch cannot use '{name}' here"):
+        choose_device(name)

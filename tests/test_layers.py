@@ -23,9 +23,20 @@ ROOT = Path(mtcli.__file__).parent
 
 def imported_parts(path: Path) -> set[str]:
     """The parts of mtcli that a file imports: `mtcli.models.base` counts as `models`."""
-    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-    modules = [node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module]
-    return {module.split(".")[1] for module in modules if module.startswith("mtcli.")}
+    modules = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: a relative import hides where it goes"
+            modules += [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            modules += [alias.name for alias in node.names]
+    parts = {module.split(".")[1] for module in modules if module.startswith("mtcli.")}
+    return parts - {"__version__"}
+
+
+def test_every_way_to_import_is_seen(tmp_path):
+    (tmp_path / "x.py").write_text("import mtcli.a\nfrom mtcli import b\nfrom mtcli.c.d import e")
+    assert imported_parts(tmp_path / "x.py") == {"a", "b", "c"}
 
 
 def test_no_file_imports_from_a_layer_above_or_beside_it():

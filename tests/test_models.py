@@ -103,6 +103,38 @@ def test_dropout_acts_in_training_only(source, target):
     assert torch.equal(model.eval()(source, target), model(source, target))
 
 
+@pytest.mark.parametrize("place", ["dropout", "attention_dropout", "activation_dropout"])
+def test_each_dropout_acts_in_the_encoder_and_in_the_decoder(source, target, place):
+    model = build_model(tiny_model_config(**{"dropout": 0.0, place: 0.5}), V, V).train()
+    memories = [model.encode(source).memory[0].keys for _ in range(2)]
+    assert not torch.equal(*memories)
+    state = model.encode(source)
+    assert not torch.equal(model.decode(target, state)[0], model.decode(target, state)[0])
+
+
+def test_the_embeddings_of_source_and_target_are_dropped_out_too(source, target):
+    model = build_model(tiny_model_config(dropout=0.5), V, V).train()
+    for residual in (module for module in model.modules() if hasattr(module, "is_pre_norm")):
+        residual.dropout.p = 0.0
+    assert not torch.equal(model.encode(source).memory[0].keys, model.encode(source).memory[0].keys)
+    state = model.encode(source)
+    assert not torch.equal(model.decode(target, state)[0], model.decode(target, state)[0])
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("relu", [0.0, 0.0, 1.0]),
+        ("gelu", [-0.1587, 0.0, 0.8413]),
+        ("swish", [-0.2689, 0.0, 0.7311]),
+    ],
+)
+def test_activations_are_what_they_are_called(name, values):
+    activation = build_model(tiny_model_config(activation=name), V, V).encoder[0].feed_forward
+    found = activation.activation(torch.tensor([-1.0, 0.0, 1.0]))
+    torch.testing.assert_close(found, torch.tensor(values), atol=1e-4, rtol=0)
+
+
 def test_tied_embeddings_are_one_matrix():
     sizes = {}
     for tied in ("all", "target", "none"):

@@ -26,6 +26,11 @@ def test_inverse_sqrt_is_the_formula_of_the_paper(name, step):
     assert options.learning_rate * build_schedule(options)(step) == pytest.approx(formula, rel=1e-3)
 
 
+def test_a_short_run_warms_up_in_a_tenth_of_its_steps():
+    schedule = build_schedule(TrainConfig(steps=50, warmup=1000, decay_share=0.5))
+    assert [schedule(step) for step in (1, 5, 20)] == [0.2, 1.0, 1.0]
+
+
 def test_the_trapezoid_rises_stays_and_falls_to_zero_at_the_end():
     schedule = build_schedule(TrainConfig(steps=100, warmup=10, decay_share=0.5))
     assert [schedule(step) for step in (1, 5, 10, 50)] == [0.1, 0.5, 1.0, 1.0]
@@ -76,6 +81,15 @@ def test_muon_does_not_care_how_large_the_gradient_is():
         Muon([matrix], 0.1).step()
         results.append(matrix.detach())
     torch.testing.assert_close(results[0], results[1])
+
+
+@pytest.mark.parametrize(("shape", "scale"), [((4, 4), 1), ((16, 4), 2), ((4, 16), 1)])
+def test_a_tall_matrix_takes_larger_steps(shape, scale):
+    matrix = nn.Parameter(torch.zeros(shape))
+    matrix.grad = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    Muon([matrix], 0.1).step()
+    values = torch.linalg.svdvals(matrix.detach())
+    assert 0.3 * 0.1 * scale < values.min() <= values.max() < 1.3 * 0.1 * scale
 
 
 def test_weight_decay_pulls_towards_zero():

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from mtcli.cli import app
+
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 FAST = {
@@ -12,7 +14,8 @@ FAST = {
     "train.validate_every": 4,
     "train.validate_pairs": 8,
     "model.d_model": 16,
-    "search.max_length": 8,
+    "data.max_length": 20,
+    "search.max_length": 20,
 }
 
 
@@ -21,21 +24,31 @@ def commands() -> list[str]:
     return re.findall(r"^\$ (.*)$", "".join(blocks), flags=re.M)
 
 
-def test_the_commands_of_the_readme_run(tmp_path):
-    """In their order, as they stand there, but for the time that training takes."""
+def run_all(lines: list[str], directory: Path) -> None:
     for name in ("data", "configs"):
-        (tmp_path / name).symlink_to(ROOT / name)
+        (directory / name).symlink_to(ROOT / name)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     faster = "".join(f" --set {key}={value}" for key, value in FAST.items())
-    assert {"train", "translate", "evaluate", "info"} <= set(" ".join(commands()).split())
-    for command in commands():
-        line = command + (faster if "mtcli train" in command else "")
+    for line in lines:
         subprocess.run(
-            ["bash", "-o", "pipefail", "-c", line],
-            cwd=tmp_path,
+            ["bash", "-o", "pipefail", "-c", line + (faster if "mtcli train" in line else "")],
+            cwd=directory,
             env={**os.environ, "PATH": path},
             check=True,
         )
+
+
+def test_the_commands_of_the_readme_run(tmp_path):
+    """In their order, as they stand there, but for the time that training takes."""
+    assert {"train", "translate", "evaluate", "info"} <= set(" ".join(commands()).split())
+    run_all(commands(), tmp_path)
+
+
+def test_the_examples_of_the_help_run(tmp_path):
+    examples = [command.epilog.removeprefix("Example: ") for command in app.registered_commands]
+    assert len(examples) == 4
+    training, *_ = commands()  # makes the model that the examples speak of
+    run_all([training, *examples], tmp_path)
 
 
 def test_what_the_readme_names_is_there():

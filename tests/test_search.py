@@ -44,7 +44,8 @@ def all_hypotheses(model: Trigram, source: int, options: SearchConfig) -> Iterat
             path = [source, BOS, *words, *end]
             steps = zip(path, path[1:], path[2:], strict=False)
             log_prob = sum(float(model.table[step]) for step in steps)
-            yield Hypothesis(log_prob / (len(path) - 2) ** options.length_penalty, words)
+            score = log_prob / (len(path) - 2) ** options.length_penalty
+            yield Hypothesis(score, words, is_cut=not end)
 
 
 def search(model: Trigram, sources: list[int], options: SearchConfig) -> list[list[Hypothesis]]:
@@ -94,6 +95,28 @@ def test_the_n_best_are_distinct_and_sorted(seed):
         assert [h.score for h in found] == sorted((h.score for h in found), reverse=True)
 
 
+def test_without_a_penalty_search_ends_when_a_best_candidate_has_ended():
+    """CTranslate2's rule: not before n_best are found, but then at once, even if W are not."""
+    model = Trigram(0)
+    model.table[:] = torch.tensor([0.0, 0.5, 0.3, 0.2]).log()  # the end is always likeliest
+    for n_best, n_steps in [(1, 1), (2, 2), (3, 2)]:
+        model.n_rows.clear()
+        options = SearchConfig(beam_size=4, n_best=n_best, length_penalty=0, max_length=9)
+        [found] = search(model, [A], options)
+        assert len(model.n_rows) == n_steps
+        assert [h.ids for h in found] == [(), (A,), (B,)][:n_best]
+
+
+def test_a_best_candidate_that_ended_is_remembered():
+    model = Trigram(0)
+    model.table[A, BOS] = torch.tensor([0.0, 0.6, 0.4, 0.0]).log()  # ends first of all...
+    model.table[BOS, A] = torch.tensor([0.0, 0.1, 0.5, 0.4]).log()  # ...and then not soon
+    model.table[A, A] = model.table[A, B] = torch.tensor([0.0, 0.1, 0.5, 0.4]).log()
+    options = SearchConfig(beam_size=3, n_best=2, length_penalty=0, max_length=9)
+    search(model, [A], options)
+    assert len(model.n_rows) == 2
+
+
 def test_a_finished_sentence_leaves_the_batch():
     model = Trigram(0)
     model.table[A] = torch.tensor([-50.0, -0.01, -5.0, -5.0])  # after A: the end, almost surely
@@ -109,3 +132,4 @@ def test_nothing_is_longer_than_allowed(max_length):
     model.table[..., EOS] = -100.0
     for found in search(model, [A, B], SearchConfig(beam_size=3, max_length=max_length)):
         assert len(found[0].ids) == max_length
+        assert found[0].is_cut

@@ -1,5 +1,6 @@
 import json
 import signal
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from mtcli.config import Config, SearchConfig, TrainConfig
 from mtcli.data import Batch, Group, Position, batches_in_order, encode
 from mtcli.data.batches import collate
 from mtcli.engines.pytorch import TorchTranslator
-from mtcli.errors import CheckpointError, DataError
+from mtcli.errors import CheckpointError, ConfigError, DataError, MtcliError
 from mtcli.models import build_model
 from mtcli.optim import build_optimizers
 from mtcli.report import Finished, Notice, StepDone, Stopped, Validated
@@ -172,6 +173,31 @@ def test_a_run_that_crashed_ends_as_if_it_had_not(tiny_config, tmp_path, optimiz
     assert_same_weights(tmp_path / "run", tmp_path / "undisturbed")
 
 
+@pytest.mark.parametrize("name", ["config.yaml", "tokenizer.model", "step-", "model.", "README"])
+@pytest.mark.parametrize("moment", ["before", "half-way", "after"])
+def test_a_run_killed_while_it_writes_ends_as_if_it_had_not(
+    tiny_config, undisturbed, tmp_path, monkeypatch, name, moment
+):
+    rename = Path.replace
+
+    def killed(self, target):
+        if Path(target).name.startswith(name):
+            if moment == "half-way":
+                self.write_bytes(self.read_bytes()[:40])
+            if moment == "after":
+                rename(self, target)
+            raise CrashError
+        return rename(self, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", killed)
+        with pytest.raises(CrashError):
+            train_run(tiny_config, tmp_path / "run", lambda _: None)
+    assert isinstance(train_run(tiny_config, tmp_path / "run", lambda _: None), Finished)
+    assert events_of(tmp_path / "run") == events_of(undisturbed)
+    assert_same_weights(tmp_path / "run", undisturbed)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_saves_and_stops_and_the_same_call_goes_on(
     tiny_config, undisturbed, tmp_path, number
@@ -234,6 +260,42 @@ def test_fresh_starts_over_and_leaves_other_files_alone(tiny_config, undisturbed
     assert (undisturbed / "notes.txt").read_text() == "mine"
 
 
+@pytest.mark.parametrize(
+    ("section", "mistake"),
+    [
+        ("tokenizer", {"vocab_size": 20}),
+        ("data", {"max_length": 2}),
+        ("train", {"device": "cuda:9"}),
+    ],
+)
+def test_fresh_with_a_mistake_loses_nothing(tiny_config, undisturbed, section, mistake):
+    before = {path: path.read_bytes() for path in undisturbed.rglob("*") if path.is_file()}
+    with pytest.raises(MtcliError):
+        train_run(changed(tiny_config, section, **mistake), undisturbed, lambda _: None, fresh=True)
+    assert {path: path.read_bytes() for path in undisturbed.rglob("*") if path.is_file()} == before
+
+
+def test_weights_without_a_checkpoint_are_not_overwritten(tiny_config, tmp_path):
+    def crash(event):
+        if isinstance(event, StepDone) and event.step == 6:
+            raise CrashError
+
+    with pytest.raises(CrashError):
+        train_run(tiny_config, tmp_path / "run", crash)
+    for path in (tmp_path / "run" / "checkpoints").iterdir():
+        path.unlink()
+    with pytest.raises(CheckpointError, match="has weights, but no checkpoint to go on from"):
+        train_run(tiny_config, tmp_path / "run", lambda _: None)
+
+
+def test_a_training_that_diverges_is_a_message(tiny_config, tmp_path):
+    config = changed(tiny_config, "train", learning_rate=1e30)
+    with pytest.raises(ConfigError, match="training has diverged at step"):
+        train_run(config, tmp_path / "run", lambda _: None)
+    text = (tmp_path / "run" / "log.jsonl").read_text()
+    assert "NaN" not in text
+
+
 def test_other_pairs_are_refused(tiny_config, corpus_files, tmp_path):
     def stop(event):
         if isinstance(event, StepDone) and event.step == 6:
@@ -249,10 +311,11 @@ def test_other_pairs_are_refused(tiny_config, corpus_files, tmp_path):
 def test_a_directory_with_something_else_is_refused_and_untouched(tiny_config, tmp_path):
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "cat.jpg").write_bytes(b"miaow")
+    (tmp_path / "photos" / "config.yaml").write_text("title: somebody else's")
     for path in (tmp_path / "photos", tmp_path / "photos" / "cat.jpg"):
         with pytest.raises(CheckpointError, match="already exists and is not a run"):
             train_run(tiny_config, path, lambda _: None)
-    assert [path.name for path in (tmp_path / "photos").iterdir()] == ["cat.jpg"]
+    assert {path.name for path in (tmp_path / "photos").iterdir()} == {"cat.jpg", "config.yaml"}
 
 
 def test_training_stops_when_bleu_no_longer_rises(tiny_config, tmp_path):

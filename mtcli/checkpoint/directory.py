@@ -1,6 +1,7 @@
 """The files of a model directory, as far as they can be read without torch."""
 
 import json
+import math
 import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -9,8 +10,8 @@ import yaml
 from safetensors import SafetensorError, safe_open
 
 from mtcli import __version__
-from mtcli.checkpoint.files import write_file
-from mtcli.config import Config, differences, to_yaml, validate
+from mtcli.checkpoint.files import is_partial, write_file
+from mtcli.config import HEAD, Config, differences, to_yaml, validate
 from mtcli.errors import CheckpointError
 
 FORMAT = 1  # of the directory; raised when a change makes older versions of mtcli unable to read it
@@ -62,10 +63,19 @@ def load_saved_config(directory: Path) -> Config:
     return validate(tree, origin=str(path))
 
 
+def is_run(directory: Path) -> bool:
+    """Whether mtcli has made `directory`: its configuration tells by which version."""
+    path = directory / CONFIG
+    return path.is_file() and set(HEAD).issubset(_read_saved(path))
+
+
 def check_is_run(directory: Path) -> None:
     """Refuse a directory that holds something other than a run; an empty one may become one."""
-    is_used = directory.exists() and (not directory.is_dir() or any(directory.iterdir()))
-    if is_used and not (directory / CONFIG).is_file():
+    if directory.is_dir():
+        is_used = any(not is_partial(path) for path in directory.iterdir())
+    else:
+        is_used = directory.exists()
+    if is_used and not is_run(directory):
         raise CheckpointError(
             f"{directory} already exists and is not a run of mtcli",
             hint="choose another --out; nothing in it was touched",
@@ -76,11 +86,7 @@ def check_settings(directory: Path, config: Config) -> None:
     """Refuse a run that has begun with other settings than `config`."""
     if not has_begun(directory):
         return
-    changed = [
-        line
-        for line in differences(load_saved_config(directory), portable(config))
-        if not line.startswith(("data.train:", "data.dev:"))  # the pairs count, not their names
-    ]
+    changed = differences(_without_names(load_saved_config(directory)), _without_names(config))
     if changed:
         lines = "".join(f"\n  {line}" for line in changed)
         raise CheckpointError(
@@ -91,7 +97,12 @@ def check_settings(directory: Path, config: Config) -> None:
 
 def has_begun(directory: Path) -> bool:
     """Whether something in `directory` has been learned that could be lost."""
-    return (directory / WEIGHTS).exists() or any((directory / CHECKPOINTS).glob("*"))
+    return (directory / WEIGHTS).exists() or bool(checkpoint_paths(directory))
+
+
+def checkpoint_paths(directory: Path) -> list[Path]:
+    """The checkpoints of a run, oldest first."""
+    return sorted((directory / CHECKPOINTS).glob("step-*.safetensors"))
 
 
 def portable(config: Config) -> Config:
@@ -103,7 +114,7 @@ def portable(config: Config) -> Config:
 
 def clear(directory: Path) -> None:
     """Remove the files of a run, and nothing else; what is not a run is left alone."""
-    if not (directory / CONFIG).is_file():
+    if not is_run(directory):
         return
     # The configuration goes last: as long as anything of the run is left, it is known as a run.
     for name in (WEIGHTS, CARD, LOG, CHECKPOINTS, *_OTHERS, CONFIG):
@@ -129,9 +140,9 @@ def weights_info(directory: Path) -> WeightsInfo:
         with safe_open(path, framework="numpy") as file:
             shapes = [file.get_slice(name).get_shape() for name in file.keys()]  # noqa: SIM118
             facts = json.loads((file.metadata() or {})["mtcli"])
-    except (SafetensorError, KeyError, ValueError) as error:
+        return WeightsInfo(sum(math.prod(shape) for shape in shapes), **facts)
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{path} is damaged or not made by mtcli: {error}") from error
-    return WeightsInfo(sum(_product(shape) for shape in shapes), **facts)
 
 
 def describe(directory: Path) -> list[tuple[str, str]]:
@@ -165,13 +176,12 @@ def _read_saved(path: Path) -> dict[str, object]:
     return tree
 
 
+def _without_names(config: Config) -> Config:
+    """`config` as far as it counts: the pairs themselves, not the names of their files."""
+    nameless = config.data.model_copy(update={"train": None, "dev": None})
+    return config.model_copy(update={"data": nameless})
+
+
 def _names(files: tuple[Path, Path]) -> tuple[Path, Path]:
     source, target = (Path(file.name) if file.is_absolute() else file for file in files)
     return source, target
-
-
-def _product(shape: list[int]) -> int:
-    total = 1
-    for size in shape:
-        total *= size
-    return total

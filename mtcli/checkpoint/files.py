@@ -7,11 +7,13 @@ from pathlib import Path
 
 from mtcli.errors import CheckpointError
 
+_PARTIAL = ".partial"
+
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary name to write to; on leaving, its content is on disk under `path`."""
-    temporary = path.with_name(f".{path.name}.partial")
+    temporary = path.with_name(f".{path.name}{_PARTIAL}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary.touch()
@@ -32,9 +34,15 @@ def replacing(path: Path) -> Iterator[Path]:
 
 def write_file(path: Path, content: bytes | str) -> None:
     """Replace the content of `path` at once and for good."""
-    data = content.encode() if isinstance(content, str) else content
+    # A file name may hold bytes that are not text; telling it must not fail.
+    data = content.encode(errors="backslashreplace") if isinstance(content, str) else content
     with replacing(path) as temporary:
         temporary.write_bytes(data)
+
+
+def is_partial(path: Path) -> bool:
+    """Whether `path` is what a kill has left of a file that was being written."""
+    return path.name.startswith(".") and path.name.endswith(_PARTIAL)
 
 
 def _flush(path: Path) -> None:

@@ -10,7 +10,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from mtcli.checkpoint.directory import CHECKPOINTS
+from mtcli.checkpoint.directory import CHECKPOINTS, checkpoint_paths
 from mtcli.checkpoint.weights import load_into, parameters_of, save_tensors
 from mtcli.data import Position
 from mtcli.errors import CheckpointError
@@ -25,6 +25,7 @@ class Progress:
     position: Position = Position()
     best_step: int = 0
     best_bleu: float = -1.0
+    signature: str = ""  # of that BLEU
     n_stale: int = 0  # validations since the best one
     log_size: int = 0  # bytes of log.jsonl that tell of it
 
@@ -61,21 +62,21 @@ def save_checkpoint(
     tensors = {
         **_prefixed("model", parameters_of(model)),
         **_prefixed("optimizer", _optimizer_tensors(model, optimizers)),
-        **_prefixed("random", _random_tensors()),
+        **_prefixed("random", _random_tensors(_device_of(model))),
     }
     save_tensors(path, tensors, {"progress": progress.to_json()})
-    for old in _paths(directory)[:-keep]:
+    for old in checkpoint_paths(directory)[:-keep]:
         old.unlink()
 
 
 def load_checkpoint(directory: Path, notify: Callable[[str], None]) -> Checkpoint | None:
     """The latest checkpoint that can be read, or None; a damaged one is named and passed over."""
-    for path in reversed(_paths(directory)):
+    for path in reversed(checkpoint_paths(directory)):
         try:
             with safe_open(path, framework="pt") as file:
                 progress = Progress.from_json((file.metadata() or {})["progress"])
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
             notify(f"{path} is damaged ({error}); going back to the one before it")
             continue
         return Checkpoint(path, progress, tensors)
@@ -86,17 +87,29 @@ def restore(checkpoint: Checkpoint, model: nn.Module, optimizers: list[Optimizer
     """Put model, optimizers and random states back to where the checkpoint was written."""
     load_into(model, _without("model", checkpoint.tensors), origin=checkpoint.path)
     _restore_optimizers(model, optimizers, _without("optimizer", checkpoint.tensors))
-    random = _without("random", checkpoint.tensors)
-    torch.set_rng_state(random["cpu"])
-    if torch.cuda.is_available() and "cuda" in random:
-        torch.cuda.set_rng_state(random["cuda"])
+    _restore_random(_without("random", checkpoint.tensors), _device_of(model))
 
 
-def _random_tensors() -> dict[str, Tensor]:
+def _device_of(model: nn.Module) -> torch.device:
+    return next(model.parameters()).device
+
+
+def _random_tensors(device: torch.device) -> dict[str, Tensor]:
+    """The states of all generators that training draws from: dropout draws on the device."""
     states = {"cpu": torch.get_rng_state()}
-    if torch.cuda.is_available():
-        states["cuda"] = torch.cuda.get_rng_state()
+    if device.type == "cuda":
+        states["cuda"] = torch.cuda.get_rng_state(device)
+    if device.type == "mps":
+        states["mps"] = torch.mps.get_rng_state()
     return states
+
+
+def _restore_random(states: dict[str, Tensor], device: torch.device) -> None:
+    torch.set_rng_state(states["cpu"])
+    if device.type == "cuda" and "cuda" in states:
+        torch.cuda.set_rng_state(states["cuda"], device)
+    if device.type == "mps" and "mps" in states:
+        torch.mps.set_rng_state(states["mps"])
 
 
 def _optimizer_tensors(model: nn.Module, optimizers: list[Optimizer]) -> dict[str, Tensor]:
@@ -125,13 +138,7 @@ def _restore_optimizers(
         if parameter_name not in parameters:
             raise CheckpointError(f"the optimizer remembers {parameter_name}, which is not there")
         parameter = parameters[parameter_name]
-        # A step count stays a single number, as torch keeps it; the rest goes to the device.
-        memory = value if value.ndim == 0 else value.to(parameter.device)
-        owners[parameter].state[parameter][key] = memory
-
-
-def _paths(directory: Path) -> list[Path]:
-    return sorted((directory / CHECKPOINTS).glob("step-*.safetensors"))
+        owners[parameter].state[parameter][key] = value.to(parameter.device)
 
 
 def _prefixed(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

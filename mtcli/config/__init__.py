@@ -1,6 +1,7 @@
 """One YAML file becomes one frozen `Config`; all its mistakes are told at once."""
 
 from mtcli.config.load import (
+    HEAD,
     Setting,
     differences,
     load_config,
@@ -18,6 +19,7 @@ from mtcli.config.sections import (
 )
 
 __all__ = [
+    "HEAD",
     "Config",
     "DataConfig",
     "SearchConfig",

@@ -14,9 +14,14 @@ from mtcli.errors import ConfigError
 Setting = tuple[str, Any]  # a dotted key and its value
 
 
+HEAD = ("format", "mtcli")  # what the config.yaml of a model has besides the configuration
+
+
 def load_config(path: Path | None, settings: Iterable[Setting] = ()) -> Config:
     """Read `path` (None: nothing but defaults), apply `settings` in order, validate the result."""
     tree = _read(path) if path else {}
+    if isinstance(tree, dict):  # a run can be repeated from the config.yaml of its model
+        tree = {key: value for key, value in tree.items() if key not in HEAD}
     for key, value in settings:
         tree = _replaced(tree, key, value)
     return validate(tree, origin=str(path or "the command line"))
@@ -67,14 +72,18 @@ def _read(path: Path) -> Any:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is not UTF-8 text") from error
-    return _parse(text, origin=str(path)) or {}
+    tree = _parse(text, origin=str(path)) or {}
+    if not isinstance(tree, dict):
+        return tree
+    # A section whose keys are all commented out is empty, not null.
+    return {key: {} if value is None else value for key, value in tree.items()}
 
 
 def _parse(text: str, *, origin: str) -> Any:
     """The file and --set share one grammar, so a value reads the same in both."""
     try:
         return yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigError(f"{origin} is not valid YAML: {error}") from error
 
 

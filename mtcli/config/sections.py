@@ -1,11 +1,21 @@
 """What can be set: one class per section, each key with its default, its range and its help."""
 
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+
+def _is_not_boolean(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError("YAML reads no, yes, on and off as booleans; this is to be a number")
+    return value
+
 
 Pair = tuple[Path, Path]
+Whole = Annotated[int, BeforeValidator(_is_not_boolean)]
+Real = Annotated[float, BeforeValidator(_is_not_boolean)]
+Beta = Annotated[Real, Field(ge=0, lt=1)]
 
 
 class Section(BaseModel):
@@ -23,11 +33,11 @@ class DataConfig(Section):
     """Source file and target file, line-aligned; relative to the current directory."""
     dev: Pair | None = None
     """Source and target file to validate on; without it, pairs are held out of `train`."""
-    dev_pairs: int = Field(1000, gt=0)
+    dev_pairs: Whole = Field(1000, gt=0)
     """Pairs to hold out when `dev` is not given (never more than a tenth of the corpus)."""
-    max_length: int = Field(128, gt=1)
+    max_length: Whole = Field(128, gt=1)
     """Longest side of a training pair, in pieces; longer pairs are counted and left out."""
-    batch_tokens: int = Field(4096, gt=0)
+    batch_tokens: Whole = Field(4096, gt=0)
     """Budget of a batch: its source and target positions, padding included."""
 
 
@@ -36,17 +46,17 @@ class TokenizerConfig(Section):
 
     kind: Literal["unigram", "bpe"] = "unigram"
     """SentencePiece's algorithm."""
-    vocab_size: int = Field(4000, gt=8)
+    vocab_size: Whole = Field(4000, gt=8, lt=2**31)
     """Pieces in the vocabulary (in each of the two if not shared)."""
     is_shared: bool = True
     """One vocabulary for both languages, or one for each."""
     byte_fallback: bool = True
     """Spell what is not in the vocabulary in bytes, so that nothing is ever unknown."""
-    character_coverage: float = Field(0.9995, gt=0, le=1)
+    character_coverage: Real = Field(0.9995, ge=0.98, le=1)
     """Share of the text's characters that get a piece of their own; the rest goes to bytes."""
     normalization: Literal["nmt_nfkc", "nfkc", "identity"] = "nmt_nfkc"
     """SentencePiece's rule for unifying characters before anything else."""
-    sample_lines: int = Field(2_000_000, gt=0)
+    sample_lines: Whole = Field(2_000_000, gt=0)
     """Lines to learn the pieces from; larger corpora are sampled evenly."""
 
 
@@ -55,15 +65,15 @@ class TransformerConfig(Section):
 
     arch: Literal["transformer"] = "transformer"
     """Architecture; the other keys of this section depend on it."""
-    d_model: int = Field(192, gt=0)
-    """Width of every layer's input and output."""
-    n_heads: int = Field(6, gt=0)
+    d_model: Whole = Field(192, gt=0, multiple_of=2)
+    """Width of every layer's input and output; even, for sines and cosines come in pairs."""
+    n_heads: Whole = Field(6, gt=0)
     """Attention heads; must divide d_model."""
-    n_encoder_layers: int = Field(4, gt=0)
+    n_encoder_layers: Whole = Field(4, gt=0)
     """Layers that read the source."""
-    n_decoder_layers: int = Field(3, gt=0)
+    n_decoder_layers: Whole = Field(3, gt=0)
     """Layers that write the target; fewer of them translate faster."""
-    d_feed_forward: int = Field(768, gt=0)
+    d_feed_forward: Whole = Field(768, gt=0)
     """Inner width of the position-wise feed-forward layers."""
     activation: Literal["relu", "gelu", "swish"] = "relu"
     """Nonlinearity of the feed-forward layers."""
@@ -71,15 +81,15 @@ class TransformerConfig(Section):
     """Layer norm before each sub-layer, or after it as in the paper."""
     positions: Literal["sinusoidal", "learned"] = "sinusoidal"
     """How the model knows where a piece stands."""
-    max_positions: int = Field(512, gt=1)
+    max_positions: Whole = Field(512, gt=1)
     """Positions that can be learned; sinusoidal ones have no limit."""
     tied_embeddings: Literal["all", "target", "none"] = "all"
     """One matrix for source, target and output; for target and output; or none shared."""
-    dropout: float = Field(0.2, ge=0, lt=1)
+    dropout: Real = Field(0.2, ge=0, lt=1)
     """On the embeddings and on the output of every sub-layer."""
-    attention_dropout: float = Field(0.0, ge=0, lt=1)
+    attention_dropout: Real = Field(0.0, ge=0, lt=1)
     """On the attention weights; the paper has none, and above 0 attention is slower."""
-    activation_dropout: float = Field(0.0, ge=0, lt=1)
+    activation_dropout: Real = Field(0.0, ge=0, lt=1)
     """Inside the feed-forward layers; the paper has none."""
 
     def summary(self) -> str:
@@ -91,70 +101,66 @@ class TransformerConfig(Section):
     def _heads_divide_width(self) -> Self:
         if self.d_model % self.n_heads:
             raise ValueError(f"n_heads={self.n_heads} does not divide d_model={self.d_model}")
-        if self.d_model % 2:
-            raise ValueError(f"d_model={self.d_model} is odd; positions need sines and cosines")
         return self
 
 
 class TrainConfig(Section):
     """How the weights are found."""
 
-    seed: int = Field(1, ge=0)
+    seed: Whole = Field(1, ge=0, lt=2**63)
     """A run is a function of its data, its settings and this number."""
     device: str = Field("auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")
     """auto, cpu, mps, cuda or cuda:N; auto takes a GPU if there is one."""
-    steps: int = Field(2_500, gt=0)
+    steps: Whole = Field(2_500, gt=0)
     """Updates of the weights; schedules that decay end exactly here."""
-    accumulate: int = Field(1, gt=0)
+    accumulate: Whole = Field(1, gt=0)
     """Batches per step: k small batches make the same step as one that is k times larger."""
     optimizer: Literal["muon", "adamw"] = "muon"
     """muon: Muon for the matrices of the layers, AdamW for the rest. adamw: AdamW for all."""
-    learning_rate: float = Field(4e-3, gt=0)
+    learning_rate: Real = Field(4e-3, gt=0)
     """AdamW's highest learning rate."""
-    matrix_learning_rate: float = Field(0.02, gt=0)
+    matrix_learning_rate: Real = Field(0.02, gt=0)
     """Muon's highest learning rate."""
-    weight_decay: float = Field(0.05, ge=0)
+    weight_decay: Real = Field(0.05, ge=0)
     """Pull of the layers' matrices towards zero; embeddings, norms and biases have none."""
-    betas: tuple[float, float] = (0.9, 0.98)
+    betas: tuple[Beta, Beta] = (0.9, 0.98)
     """AdamW's memory of gradients and of their squares."""
     schedule: Literal["trapezoid", "inverse_sqrt"] = "trapezoid"
     """trapezoid: up, level, down to zero at the end. inverse_sqrt: the paper's, without end."""
-    warmup: int = Field(100, ge=0)
-    """Steps in which the learning rate rises to its highest."""
-    decay_share: float = Field(0.6, ge=0, le=1)
+    warmup: Whole = Field(100, ge=0)
+    """Steps in which the learning rate rises to its highest; at most a tenth of all."""
+    decay_share: Real = Field(0.6, ge=0, le=1)
     """trapezoid only: the last part of the steps, in which the rate falls to zero."""
-    label_smoothing: float = Field(0.1, ge=0, lt=1)
+    label_smoothing: Real = Field(0.1, ge=0, lt=1)
     """Probability mass that the loss spreads over the whole vocabulary."""
-    max_norm: float | None = Field(1.0, gt=0)
+    max_norm: Real | None = Field(1.0, gt=0)
     """Longest gradient that is not scaled down; null never scales."""
-    validate_every: int = Field(500, gt=0)
+    validate_every: Whole = Field(500, gt=0)
     """Steps between validations; each of them writes a checkpoint."""
-    validate_pairs: int = Field(500, gt=0)
+    validate_pairs: Whole = Field(500, gt=0)
     """Dev pairs that are translated (greedily) for the BLEU of a validation."""
-    patience: int | None = Field(None, gt=0)
+    patience: Whole | None = Field(None, gt=0)
     """Validations without a better BLEU after which training stops; null never stops early."""
-    keep_checkpoints: int = Field(2, gt=0)
+    keep_checkpoints: Whole = Field(2, gt=0)
     """Latest checkpoints to keep."""
 
-    @model_validator(mode="after")
-    def _phases_fit_into_steps(self) -> Self:
-        if not all(0 <= beta < 1 for beta in self.betas):
-            raise ValueError(f"betas={list(self.betas)}: both must be at least 0 and below 1")
-        if self.schedule == "trapezoid" and self.warmup >= self.steps:
-            raise ValueError(f"warmup={self.warmup} leaves nothing of steps={self.steps}")
-        return self
+    def summary(self, batch_tokens: int) -> str:
+        """The training in a few words."""
+        batches = f"{self.accumulate} x " if self.accumulate > 1 else ""
+        tokens = f"up to {batches}{batch_tokens:,} tokens"
+        return f"{self.steps:,} steps of {tokens} with {self.optimizer}"
 
 
 class SearchConfig(Section):
     """How a translation is looked for."""
 
-    beam_size: int = Field(4, gt=0)
+    beam_size: Whole = Field(4, gt=0)
     """Hypotheses kept at each step; 1 is greedy search."""
-    n_best: int = Field(1, gt=0)
+    n_best: Whole = Field(1, gt=0)
     """Translations returned per sentence."""
-    length_penalty: float = Field(1.0, ge=0)
+    length_penalty: Real = Field(1.0, ge=0, le=10)
     """Exponent a in score = log_prob / length**a, which is CTranslate2's definition."""
-    max_length: int = Field(256, gt=0)
+    max_length: Whole = Field(256, gt=0)
     """Pieces after which a hypothesis is cut off."""
 
     @model_validator(mode="after")
@@ -179,6 +185,11 @@ class Config(Section):
             raise ValueError(
                 "model.tied_embeddings=all needs one vocabulary; "
                 "set model.tied_embeddings=target or tokenizer.is_shared=true"
+            )
+        if self.search.max_length < self.data.max_length:
+            raise ValueError(
+                f"search.max_length={self.search.max_length} would cut off translations as long as "
+                f"those of the corpus; data.max_length is {self.data.max_length}"
             )
         longest = max(self.data.max_length + 1, self.search.max_length)
         if self.model.positions == "learned" and self.model.max_positions < longest:

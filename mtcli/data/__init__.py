@@ -1,7 +1,16 @@
 """Two line-aligned files become sentence pairs, ids, and batches by token budget."""
 
 from mtcli.data.batches import IGNORED, Batch, Group, Position, batches_in_order, groups, pad
-from mtcli.data.corpus import Corpus, EncodedCorpus, encode, hold_out, read_corpus, read_lines
+from mtcli.data.corpus import (
+    Corpus,
+    EncodedCorpus,
+    encode,
+    hold_out,
+    line_content,
+    read_aligned,
+    read_corpus,
+    read_lines,
+)
 
 __all__ = [
     "IGNORED",
@@ -14,7 +23,9 @@ __all__ = [
     "encode",
     "groups",
     "hold_out",
+    "line_content",
     "pad",
+    "read_aligned",
     "read_corpus",
     "read_lines",
 ]

@@ -14,6 +14,7 @@ from mtcli.tokenizer import EOS_ID, Tokenizer, Tokenizers
 Notify = Callable[[str], None]
 IdArray = NDArray[np.int32]
 
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _CHUNK = 10_000  # lines encoded at a time, so that lists of ids stay small
 
 
@@ -63,15 +64,19 @@ class EncodedCorpus:
         return len(self.source.starts) - 1
 
 
+def line_content(raw: bytes, *, is_first: bool) -> bytes:
+    """A line without what belongs to its file: LF, the CR before it, a byte order mark."""
+    raw = raw.removeprefix(_BYTE_ORDER_MARK) if is_first else raw
+    return raw.removesuffix(b"\n").removesuffix(b"\r")
+
+
 def read_lines(path: Path) -> Iterator[str]:
     """The lines of a UTF-8 file; a line ends at LF and nowhere else."""
     number = 0
     try:
         with path.open("rb") as file:
             for number, raw in enumerate(file, start=1):
-                # A byte order mark and the CR of CR LF belong to the file, not to the text.
-                raw = raw.removeprefix(b"\xef\xbb\xbf") if number == 1 else raw
-                yield raw.removesuffix(b"\n").removesuffix(b"\r").decode()
+                yield line_content(raw, is_first=number == 1).decode()
     except UnicodeDecodeError as error:
         raise DataError(
             f"{path}, line {number}: not valid UTF-8 ({error.reason}, byte {error.start + 1})",
@@ -87,17 +92,23 @@ def read_lines(path: Path) -> Iterator[str]:
         raise DataError(f"cannot read {path}: {error.strerror}") from error
 
 
-def read_corpus(source: Path, target: Path, notify: Notify) -> Corpus:
-    """The pairs of two line-aligned files, without those that are blank on one side."""
-    sources, targets = list(read_lines(source)), list(read_lines(target))
-    for path, lines in ((source, sources), (target, targets)):
+def read_aligned(paths: Sequence[Path]) -> list[list[str]]:
+    """The lines of files that belong together line by line."""
+    files = [list(read_lines(path)) for path in paths]
+    for path, lines in zip(paths, files, strict=True):
         if not lines:
             raise DataError(f"{path} is empty", hint="it needs one sentence per line")
-    if len(sources) != len(targets):
-        raise DataError(
-            f"{source} has {len(sources)} lines, but {target} has {len(targets)}",
-            hint="the files must be aligned line by line; see where they part with `paste`",
-        )
+        if len(lines) != len(files[0]):
+            raise DataError(
+                f"{paths[0]} has {len(files[0])} lines, but {path} has {len(lines)}",
+                hint="the files must be aligned line by line; see where they part with `paste`",
+            )
+    return files
+
+
+def read_corpus(source: Path, target: Path, notify: Notify) -> Corpus:
+    """The pairs of two line-aligned files, without those that are blank on one side."""
+    sources, targets = read_aligned([source, target])
     pairs = [(s, t) for s, t in zip(sources, targets, strict=True) if s.strip() and t.strip()]
     n_blank = len(sources) - len(pairs)
     if n_blank:

@@ -7,9 +7,18 @@ from dataclasses import dataclass
 from mtcli.config import SearchConfig
 from mtcli.tokenizer import Tokenizers
 
-Scored = tuple[list[str], float]  # target pieces and their score
+
+@dataclass(frozen=True)
+class Scored:
+    """What a search has found for one source."""
+
+    pieces: list[str]
+    score: float
+    is_cut: bool = False  # reached the longest length allowed before it came to an end
+
 
 _WORD_START = "▁"  # SentencePiece's mark for a space
+_MAX_ROWS = 1024  # of a batch, all beams counted
 
 
 @dataclass(frozen=True)
@@ -19,6 +28,7 @@ class Translation:
     text: str
     score: float
     n_parts: int = 1  # more than one: the line was too long and was translated in parts
+    is_cut: bool = False  # the search was not allowed to go on to its end
 
 
 class Translator(ABC):
@@ -48,14 +58,17 @@ class Translator(ABC):
         for rows in self._batches(sources, options.beam_size):
             found = self.search([sources[row] for row in rows], options)
             for row, candidates in zip(rows, found, strict=True):
-                results[row] = [Translation(self._text(p), score) for p, score in candidates]
+                results[row] = [
+                    Translation(self._text(c.pieces), c.score, is_cut=c.is_cut) for c in candidates
+                ]
         return results
 
     def _batches(self, sources: list[list[str]], beam_size: int) -> list[list[int]]:
         """Neighbours in length share a batch, so little of it is padding."""
         batches: list[list[int]] = []
         for row in sorted(range(len(sources)), key=lambda i: len(sources[i])):
-            room = self.batch_positions // (beam_size * len(sources[row]))
+            # The rows count as well: each has a probability for every piece of the vocabulary.
+            room = min(self.batch_positions // (len(sources[row]) + 1), _MAX_ROWS) // beam_size
             if batches and len(batches[-1]) < room:
                 batches[-1].append(row)
             else:
@@ -73,17 +86,24 @@ class Translator(ABC):
         if len(parts) == 1:
             return parts[0]
         return [
-            Translation(" ".join(p.text for p in same), sum(p.score for p in same), len(same))
+            Translation(
+                " ".join(part.text for part in same),
+                sum(part.score for part in same),
+                n_parts=len(same),
+                is_cut=any(part.is_cut for part in same),
+            )
             for same in zip(*parts, strict=False)
         ]
 
 
 def split(pieces: list[str], max_pieces: int) -> list[list[str]]:
     """`pieces` cut into parts of at most `max_pieces`, between words where that is possible."""
-    parts = []
-    while len(pieces) > max_pieces:
-        starts = [i for i in range(1, max_pieces + 1) if pieces[i].startswith(_WORD_START)]
-        cut = starts[-1] if starts else max_pieces
-        parts.append(pieces[:cut])
-        pieces = pieces[cut:]
-    return [*parts, pieces] if pieces else parts
+    parts, start = [], 0
+    while start < len(pieces):
+        end = start + max_pieces
+        if end < len(pieces):
+            word_starts = (i for i in range(end, start, -1) if pieces[i].startswith(_WORD_START))
+            end = next(word_starts, end)
+        parts.append(pieces[start:end])
+        start = end
+    return parts

@@ -29,16 +29,22 @@ class TorchTranslator(Translator):
         rows = [[*tokenizers.source.ids(pieces), EOS_ID] for pieces in sources]
         source = pad(rows, PAD_ID).to(self.device)
         found = beam_search(self.model, source, options, bos_id=BOS_ID, eos_id=EOS_ID)
-        return [[(tokenizers.target.pieces_of(h.ids), h.score) for h in best] for best in found]
+        return [
+            [Scored(tokenizers.target.pieces_of(h.ids), h.score, h.is_cut) for h in best]
+            for best in found
+        ]
 
 
 def choose_device(name: str) -> torch.device:
     """The device of that name; `auto` is a GPU if there is one."""
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    device = torch.device(name)
+        if torch.cuda.is_available():
+            return torch.device("cuda")
+        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
     try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise EngineError(f"torch cannot use {name} here", hint="use cpu or auto") from error
-    return device
+        torch.zeros(1, device=name).cpu()  # a name alone does not say that it works
+        return torch.device(name)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise EngineError(
+            f"torch cannot use {name!r} here", hint="use cpu, or auto to let mtcli choose"
+        ) from error

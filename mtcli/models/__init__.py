@@ -6,11 +6,13 @@ from mtcli.config import TransformerConfig
 from mtcli.models.base import State, TranslationModel
 from mtcli.models.transformer import Transformer
 
-__all__ = ["State", "TranslationModel", "build_model"]
+__all__ = ["ARCHITECTURES", "State", "TranslationModel", "build_model"]
+
+ARCHITECTURES = {"transformer": Transformer}
 
 
 def build_model(
     config: TransformerConfig, source_size: int, target_size: int
 ) -> TranslationModel[Any]:
     """A new model of the architecture that `config` names, for vocabularies of these sizes."""
-    return Transformer(config, source_size, target_size)
+    return ARCHITECTURES[config.arch](config, source_size, target_size)

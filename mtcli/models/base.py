@@ -50,6 +50,11 @@ class TranslationModel(nn.Module, ABC, Generic[S]):
     def decode(self, target: Tensor, state: S) -> tuple[Tensor, S]:
         """Read the next target ids [B, T] (T >= 1); return logits [B, T, V] and the new state."""
 
+    @property
+    def output_weight(self) -> Tensor | None:
+        """The matrix [V, D] that makes the logits, if there is one: a row for every piece."""
+        return None
+
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
         """Teacher forcing: the logits [B, T, V] that follow each position of `target`."""
         logits, _ = self.decode(target, self.encode(source))

@@ -132,6 +132,11 @@ class Transformer(TranslationModel[TransformerState]):
         if config.tied_embeddings != "none":
             self.to_logits.weight = self.target_embedding.weight
 
+    @property
+    def output_weight(self) -> Tensor:
+        """The matrix [V, D] that makes logits."""
+        return self.to_logits.weight
+
     def encode(self, source: Tensor) -> TransformerState:
         """Read padded source ids [B, S]."""
         mask = (source != PAD_ID)[:, None, None, :]  # [B, 1, 1, S]

@@ -19,7 +19,6 @@ from rich.text import Text
 from mtcli.report.events import Event, Finished, Notice, Sample, StepDone, Stopped, Validated
 
 _PLAIN_SECONDS = 10.0  # between two progress lines in a log
-_N_SAMPLES = 2
 
 
 class Display(Protocol):
@@ -85,8 +84,8 @@ class PlainDisplay:
                 self._line(
                     f"step {event.step}: dev loss {event.loss:.3f}, BLEU {event.bleu:.2f}{best}"
                 )
-                for sample in event.samples[:_N_SAMPLES]:
-                    self._line(f"  {sample.source}\n  -> {_clipped(sample.translation)}")
+                for sample in event.samples:
+                    self._line(f"  {_clipped(sample.source)}\n  -> {_clipped(sample.translation)}")
             case Stopped() | Finished():
                 self._line(farewell(event))
 
@@ -181,7 +180,7 @@ def _validation(event: Validated) -> Table:
         f"[bold]step {event.step}[/]",
         f"BLEU [bold]{event.bleu:.2f}[/]{star}   dev loss {event.loss:.3f}",
     )
-    for sample in event.samples[:_N_SAMPLES]:
+    for sample in event.samples:
         for label, text in _rows(sample):
             table.add_row(Text(label, style="dim", justify="right"), Text(text))
     return table
@@ -189,9 +188,9 @@ def _validation(event: Validated) -> Table:
 
 def _rows(sample: Sample) -> list[tuple[str, str]]:
     return [
-        ("source", sample.source),
+        ("source", _clipped(sample.source)),
         ("model", _clipped(sample.translation)),
-        ("reference", sample.reference),
+        ("reference", _clipped(sample.reference)),
     ]
 
 

@@ -13,7 +13,6 @@ _NAMES = {
     "Notice": "notice",
     "StepDone": "step",
     "Validated": "validation",
-    "Stopped": "stopped",
     "Finished": "finished",
 }
 _STEP_INTERVAL = 10  # every tenth step tells enough, and the same ones after resuming
@@ -30,7 +29,7 @@ class EventLog:
         if isinstance(event, StepDone) and event.step % _STEP_INTERVAL:
             return
         line = {"event": _NAMES[type(event).__name__], "time": round(time.time(), 3)}
-        text = json.dumps({**line, **asdict(event)}, ensure_ascii=False) + "\n"
+        text = json.dumps({**line, **asdict(event)}, ensure_ascii=False, allow_nan=False) + "\n"
         try:
             with self.path.open("ab") as file:
                 file.write(text.encode())
@@ -57,6 +56,6 @@ class EventLog:
             last = json.loads(lines[-1]) if lines else {}
         except ValueError:  # a line that a kill has torn
             return None
-        if last.get("event") != _NAMES["Finished"]:
+        if not isinstance(last, dict) or last.get("event") != _NAMES["Finished"]:
             return None
         return Finished(**{field.name: last[field.name] for field in fields(Finished)})

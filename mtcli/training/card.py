@@ -31,4 +31,5 @@ has from its training data alone: look at its translations before you rely on th
 
 def _language(file_name: str) -> str:
     """The language code that a corpus file ends in, or its name if there is none."""
-    return file_name.rpartition(".")[2]
+    suffix = file_name.rpartition(".")[2]
+    return suffix if len(suffix) in (2, 3) and suffix != "txt" else file_name

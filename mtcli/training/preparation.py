@@ -2,12 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
-from mtcli.checkpoint.files import write_file
 from mtcli.config import Config
 from mtcli.data import Corpus, EncodedCorpus, encode, hold_out, read_corpus
-from mtcli.tokenizer import Tokenizers, load_tokenizers, train_tokenizers
+from mtcli.tokenizer import Tokenizers, train_tokenizers
 from mtcli.training.validation import DevSet
 
 Notify = Callable[[str], None]
@@ -47,17 +45,20 @@ def read_pairs(config: Config, notify: Notify) -> Pairs:
     return Pairs(train, dev)
 
 
-def prepare(
-    pairs: Pairs, config: Config, directory: Path, notify: Notify, *, is_new: bool
-) -> Prepared:
-    """Learn the vocabulary if the run is new, else read it from `directory`; encode all pairs."""
-    if is_new:
-        tokenizers = train_tokenizers(pairs.train.source, pairs.train.target, config.tokenizer)
-        for name, content in tokenizers.files().items():
-            write_file(directory / name, content)
-        _tell_size(tokenizers, config.tokenizer.vocab_size, notify)
-    else:
-        tokenizers = load_tokenizers(directory)
+def learn_pieces(pairs: Pairs, config: Config, notify: Notify) -> Tokenizers:
+    """The vocabulary of a new run."""
+    tokenizers = train_tokenizers(pairs.train.source, pairs.train.target, config.tokenizer)
+    source, target = len(tokenizers.source), len(tokenizers.target)
+    sizes = f"{source:,} shared" if tokenizers.is_shared else f"{source:,} and {target:,}"
+    notify(f"vocabulary: {sizes} pieces")
+    wanted = config.tokenizer.vocab_size
+    if min(source, target) < wanted:
+        notify(f"  the corpus is too small for tokenizer.vocab_size={wanted}; it is reduced")
+    return tokenizers
+
+
+def prepare(pairs: Pairs, tokenizers: Tokenizers, config: Config, notify: Notify) -> Prepared:
+    """Encode all pairs that fit."""
     max_length, n_shown = config.data.max_length, config.train.validate_pairs
     dev = pairs.dev
     return Prepared(
@@ -68,14 +69,6 @@ def prepare(
             shown=Corpus(dev.source[:n_shown], dev.target[:n_shown]),
         ),
     )
-
-
-def _tell_size(tokenizers: Tokenizers, wanted: int, notify: Notify) -> None:
-    source, target = len(tokenizers.source), len(tokenizers.target)
-    sizes = f"{source:,} shared" if tokenizers.is_shared else f"{source:,} and {target:,}"
-    notify(f"vocabulary: {sizes} pieces")
-    if min(source, target) < wanted:
-        notify(f"  the corpus is too small for tokenizer.vocab_size={wanted}; it is reduced")
 
 
 def _about(what: str, notify: Notify) -> Notify:

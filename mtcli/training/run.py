@@ -1,5 +1,6 @@
 """What `mtcli train` does, from a configuration to a complete model directory."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from mtcli.checkpoint.directory import (
     save_config,
     weights_info,
 )
+from mtcli.checkpoint.files import write_file
 from mtcli.checkpoint.state import (
     Checkpoint,
     Progress,
@@ -29,36 +31,17 @@ from mtcli.checkpoint.weights import save_weights
 from mtcli.config import Config
 from mtcli.data import groups
 from mtcli.engines.pytorch import choose_device
-from mtcli.errors import CheckpointError
+from mtcli.errors import CheckpointError, ConfigError
 from mtcli.models import TranslationModel, build_model
 from mtcli.optim import build_optimizers
 from mtcli.report import Event, EventLog, Finished, Notice, StepDone, Stopped
+from mtcli.tokenizer import load_tokenizers
 from mtcli.training.card import write_card
 from mtcli.training.interrupt import StopRequest, stop_on_signals
 from mtcli.training.loop import fit
-from mtcli.training.preparation import Prepared, prepare, read_pairs
+from mtcli.training.preparation import Prepared, learn_pieces, prepare, read_pairs
 
 Show = Callable[[Event], None]
-
-
-@dataclass(frozen=True)
-class Report:
-    """Tells programs and people what happens."""
-
-    log: EventLog
-    show: Show
-    is_new: bool  # whether the run begins here; if it goes on, the log has its notices already
-
-    def __call__(self, event: Event) -> None:
-        """Log and show `event`."""
-        self.log(event)
-        self.show(event)
-
-    def notify(self, text: str) -> None:
-        """Tell something about the beginning of the run."""
-        if self.is_new:
-            self.log(Notice(text))
-        self.show(Notice(text))
 
 
 @dataclass(frozen=True)
@@ -67,10 +50,16 @@ class Run:
 
     config: Config
     directory: Path
-    report: Report
     data: Prepared
     model: TranslationModel[Any]
     optimizers: list[Optimizer]
+    log: EventLog
+    show: Show
+
+    def report(self, event: Event) -> None:
+        """Tell programs and people."""
+        self.log(event)
+        self.show(event)
 
     @property
     def n_parameters(self) -> int:
@@ -95,27 +84,44 @@ def train_run(
 
 
 def _open(config: Config, directory: Path, show: Show, *, fresh: bool) -> tuple[Run, Progress]:
-    """A run in memory, new or as its last checkpoint left it."""
+    """A run in memory, new or as its last checkpoint left it.
+
+    Whatever may be wrong with data and settings comes to light before anything is written.
+    """
     device = choose_device(config.train.device)
-    notices: list[str] = []
-    pairs = read_pairs(config, notices.append)  # may be unusable, so nothing is written before
+    notices: list[Notice] = []
+
+    def notify(text: str) -> None:
+        notices.append(Notice(text))
+        show(notices[-1])
+
+    pairs = read_pairs(config, notify)
     progress = Progress(pairs.digest())
     checkpoint = None if fresh else _last_checkpoint(directory, progress.data, show)
-    report = Report(EventLog(directory / LOG), show, is_new=checkpoint is None)
+    tokenizers = load_tokenizers(directory) if checkpoint else learn_pieces(pairs, config, notify)
+    data = prepare(pairs, tokenizers, config, notify)
+    run = _build(config, directory, data, device, show)
+    notify(f"model: {config.model.summary()}, {run.n_parameters:,} parameters")
+    notify(f"training: {config.train.summary(config.data.batch_tokens)}, on {device}")
     if checkpoint:
-        report.log.cut(checkpoint.progress.log_size)
-    else:
-        clear(directory)
-        save_config(directory, config)
+        return run, _resume(run, checkpoint)
+    clear(directory)
+    save_config(directory, config)
+    for name, content in tokenizers.files().items():
+        write_file(directory / name, content)
     for notice in notices:
-        report.notify(notice)
-    data = prepare(pairs, config, directory, report.notify, is_new=report.is_new)
-    run = _build(config, directory, report, data, device)
-    if checkpoint:
-        restore(checkpoint, run.model, run.optimizers)
-        progress = checkpoint.progress
-        show(Notice(f"going on after step {progress.step:,}"))
+        run.log(notice)
     return run, progress
+
+
+def _resume(run: Run, checkpoint: Checkpoint) -> Progress:
+    """Put `run` to where `checkpoint` was written."""
+    progress = checkpoint.progress
+    restore(checkpoint, run.model, run.optimizers)
+    run.log.cut(progress.log_size)
+    _save_weights(run, progress)  # a kill may have come between checkpoint and weights
+    run.show(Notice(f"going on after step {progress.step:,}"))
+    return progress
 
 
 def _last_checkpoint(directory: Path, digest: str, show: Show) -> Checkpoint | None:
@@ -134,20 +140,14 @@ def _last_checkpoint(directory: Path, digest: str, show: Show) -> Checkpoint | N
 
 
 def _build(
-    config: Config, directory: Path, report: Report, data: Prepared, device: torch.device
+    config: Config, directory: Path, data: Prepared, device: torch.device, show: Show
 ) -> Run:
     """A new model for the data, with its optimizers."""
     torch.manual_seed(config.train.seed)
     sizes = len(data.tokenizers.source), len(data.tokenizers.target)
     model = build_model(config.model, *sizes).to(device)
-    run = Run(config, directory, report, data, model, build_optimizers(model, config.train))
-    report.notify(f"model: {config.model.summary()}, {run.n_parameters:,} parameters")
-    batches = f"{config.train.accumulate} x " if config.train.accumulate > 1 else ""
-    report.notify(
-        f"training: {config.train.steps:,} steps of up to {batches}{config.data.batch_tokens:,} "
-        f"tokens with {config.train.optimizer} on {device}"
-    )
-    return run
+    optimizers = build_optimizers(model, config.train)
+    return Run(config, directory, data, model, optimizers, EventLog(directory / LOG), show)
 
 
 def _train(run: Run, progress: Progress, request: StopRequest) -> Finished | Stopped:
@@ -163,6 +163,12 @@ def _train(run: Run, progress: Progress, request: StopRequest) -> Finished | Sto
     steps = fit(run.model, stream, run.optimizers, options, start=progress.step)
     while not _reason_to_end(progress, run.config):
         step = next(steps)
+        if not math.isfinite(step.loss):
+            raise ConfigError(
+                f"the loss is not a number any more: training has diverged at step {step.number}",
+                hint="begin anew (--fresh) with a lower train.learning_rate or "
+                "train.matrix_learning_rate, or with a smaller train.max_norm",
+            )
         progress = replace(progress, step=step.number, position=step.after)
         run.report(
             StepDone(
@@ -180,12 +186,14 @@ def _train(run: Run, progress: Progress, request: StopRequest) -> Finished | Sto
         if is_due:
             progress = _validate(run, progress)
         if is_due or request.signal:
-            progress = replace(progress, log_size=run.report.log.size())
+            progress = replace(progress, log_size=run.log.size())
             keep = options.keep_checkpoints
             save_checkpoint(run.directory, run.model, run.optimizers, progress, keep=keep)
+            _save_weights(run, progress)
         if request.signal:
+            # Not logged: whoever reads the log of the whole run need not know of its pauses.
             stopped = Stopped(step.number, request.signal)
-            run.report.show(stopped)
+            run.show(stopped)
             return stopped
     return _finish(run, progress)
 
@@ -199,7 +207,7 @@ def _reason_to_end(progress: Progress, config: Config) -> str | None:
 
 
 def _validate(run: Run, progress: Progress) -> Progress:
-    """Measure the model and keep its weights if they are the best so far."""
+    """Measure the model, and note whether it is the best so far."""
     result = run.data.dev_set.validate(
         run.model,
         run.data.tokenizers,
@@ -210,15 +218,27 @@ def _validate(run: Run, progress: Progress) -> Progress:
     run.report(result)
     if not result.is_best:
         return replace(progress, n_stale=progress.n_stale + 1)
+    return replace(
+        progress,
+        best_step=result.step,
+        best_bleu=result.bleu,
+        signature=result.signature,
+        n_stale=0,
+    )
+
+
+def _save_weights(run: Run, progress: Progress) -> None:
+    """Make the present weights those to translate with, if they are the best so far."""
+    if progress.best_step != progress.step:
+        return
     info = WeightsInfo(
         n_parameters=run.n_parameters,
-        step=result.step,
-        bleu=result.bleu,
-        signature=result.signature,
+        step=progress.best_step,
+        bleu=progress.best_bleu,
+        signature=progress.signature,
         n_pairs=len(run.data.train_set),
     )
     save_weights(run.directory, run.model, info)
-    return replace(progress, best_step=result.step, best_bleu=result.bleu, n_stale=0)
 
 
 def _finish(run: Run, progress: Progress) -> Finished:

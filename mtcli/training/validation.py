@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from mtcli.config import Config, SearchConfig
@@ -12,6 +13,8 @@ from mtcli.models import TranslationModel
 from mtcli.report import Sample, Validated
 from mtcli.tokenizer import Tokenizers
 from mtcli.training.loop import mean_loss
+
+_N_SAMPLES = 2  # translations to show
 
 
 @dataclass(frozen=True)
@@ -48,5 +51,5 @@ class DevSet:
             signature=score.signature,
             is_best=score.value > best_bleu,
             seconds=time.perf_counter() - began,
-            samples=tuple(Sample(*sample) for sample, _ in zip(samples, range(4), strict=False)),
+            samples=tuple(Sample(*sample) for sample in islice(samples, _N_SAMPLES)),
         )
