@@ -24,7 +24,7 @@ def step(number: int, loss: float = 2.0) -> StepDone:
         steps=100,
         epoch=0,
         loss=loss,
-        rate=0.5,
+        learning_rate=0.0125,
         n_words=10,
         n_tokens=20,
         seconds=0.01,
@@ -50,7 +50,15 @@ def test_a_display_shows_what_matters_and_takes_text_for_text(console):
         display(event)
     display.close()
     shown = console.file.getvalue()
-    for expected in ("hello [there]", "a [bold] man", "ein Hund", "33.30", "2.000", "finished"):
+    for expected in (
+        "hello [there]",
+        "a [bold] man",
+        "ein Hund",
+        "33.30",
+        "2.000",
+        "0.013",
+        "finished",
+    ):
         assert expected in shown
 
 

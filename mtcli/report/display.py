@@ -101,6 +101,7 @@ class PlainDisplay:
         left = (event.steps - event.step) * event.n_tokens / self.speed.tokens_per_second
         self._line(
             f"step {event.step}/{event.steps}  loss {self.speed.loss:.3f}  "
+            f"lr {event.learning_rate:.2g}  "
             f"{self.speed.tokens_per_second:,.0f} tokens/s  about {_minutes(left)} left"
         )
 
@@ -120,7 +121,7 @@ class LiveDisplay:
             MofNCompleteColumn(),
             TextColumn("loss [bold]{task.fields[loss]}"),
             TextColumn("BLEU [bold green]{task.fields[bleu]}"),
-            TextColumn("rate {task.fields[rate]}"),
+            TextColumn("lr {task.fields[rate]}"),
             TextColumn("{task.fields[speed]} tok/s"),
             TimeElapsedColumn(),
             TextColumn("left"),
@@ -152,7 +153,7 @@ class LiveDisplay:
         self.speed.see(event)
         self._fields |= {
             "loss": f"{self.speed.loss:.3f}",
-            "rate": f"{event.rate:.0%}",
+            "rate": f"{event.learning_rate:.2g}",
             "speed": f"{self.speed.tokens_per_second:,.0f}",
         }
         if not self.progress.tasks:

@@ -18,7 +18,7 @@ class StepDone:
     steps: int  # how many there will be
     epoch: int
     loss: float  # nats per word, label smoothing included
-    rate: float  # share of the highest learning rate
+    learning_rate: float  # of the layers' matrices
     n_words: int
     n_tokens: int
     seconds: float

@@ -20,7 +20,7 @@ class Step:
 
     number: int
     loss: float  # nats per word
-    rate: float  # share of the highest learning rate
+    learning_rate: float  # of the first optimizer: Muon's if there is Muon
     n_words: int
     n_tokens: int
     seconds: float
@@ -55,8 +55,9 @@ def fit(
             optimizer.zero_grad()
         n_tokens = sum(batch.n_tokens for batch in group.batches)
         loss_per_word, now = total.item() / n_words, time.perf_counter()
+        learning_rate: float = optimizers[0].param_groups[0]["lr"]
         yield Step(
-            number, loss_per_word, schedule(number), n_words, n_tokens, now - began, group.after
+            number, loss_per_word, learning_rate, n_words, n_tokens, now - began, group.after
         )
         began = time.perf_counter()  # the caller's validation is not the step's time
 

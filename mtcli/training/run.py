@@ -176,7 +176,7 @@ def _train(run: Run, progress: Progress, request: StopRequest) -> Finished | Sto
                 steps=options.steps,
                 epoch=step.after.epoch,
                 loss=step.loss,
-                rate=step.rate,
+                learning_rate=step.learning_rate,
                 n_words=step.n_words,
                 n_tokens=step.n_tokens,
                 seconds=step.seconds,
