@@ -111,7 +111,7 @@ class TrainConfig(Section):
     """A run is a function of its data, its settings and this number."""
     device: str = Field("auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")
     """auto, cpu, mps, cuda or cuda:N; auto takes a GPU if there is one."""
-    steps: Whole = Field(2_500, gt=0)
+    steps: Whole = Field(1_500, gt=0)
     """Updates of the weights; schedules that decay end exactly here."""
     accumulate: Whole = Field(1, gt=0)
     """Batches per step: k small batches make the same step as one that is k times larger."""
