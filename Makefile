@@ -23,7 +23,9 @@ help:
 demo: .venv/core
 	$(BIN)/mtcli train --config configs/demo.yaml --out $(DEMO)
 	@echo
-	@head -n 8 data/demo/test.en | $(BIN)/mtcli translate $(DEMO) | paste -d '\n' data/demo/test.en - | head -n 16 | sed 'N;s/^/  /;s/\n/\n  -> /;G'
+	@head -n 8 data/demo/test.en | $(BIN)/mtcli translate $(DEMO) \
+		| paste -d '\n' data/demo/test.en - | head -n 16 \
+		| awk 'NR % 2 { print "  " $$0; next } { print "  -> " $$0 "\n" }'
 	$(BIN)/mtcli evaluate $(DEMO) data/demo/test.en data/demo/test.de
 	@echo
 	@echo "Now yours:  echo 'The old woman reads a book.' | $(BIN)/mtcli translate $(DEMO)"

@@ -1,4 +1,5 @@
 import itertools
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -6,11 +7,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from conftest import shipped_config
 from mtcli.data import Corpus, EncodedCorpus, Position, batches_in_order, encode, groups, hold_out
 from mtcli.data.batches import IGNORED, collate, epoch_plan
 from mtcli.data.corpus import Ragged, read_corpus, read_lines
 from mtcli.errors import DataError
-from mtcli.tokenizer import BOS_ID, EOS_ID, PAD_ID
+from mtcli.tokenizer import BOS_ID, EOS_ID, PAD_ID, train_tokenizers
 
 
 def ragged(rows: list[list[int]]) -> Ragged:
@@ -80,15 +82,28 @@ def test_epochs_differ_and_the_seed_decides():
     assert first(1, 0) != first(2, 0)
 
 
+def padding_share(corpus: EncodedCorpus, budget: int) -> float:
+    batches = list(batches_in_order(corpus, budget))
+    padded = sum(batch.source.numel() + batch.labels.numel() for batch in batches)
+    return 1 - sum(batch.n_tokens for batch in batches) / padded
+
+
 def test_little_of_a_batch_is_padding():
     random = np.random.default_rng(0)
     source = random.poisson(12, size=5000) + 2
     target = np.maximum(2, source + random.integers(-3, 4, size=5000))
     corpus = encoded(list(zip(source.tolist(), target.tolist(), strict=True)))
-    batches = list(batches_in_order(corpus, 4096))
-    real = sum(batch.n_tokens for batch in batches)
-    padded = sum(batch.source.numel() + batch.labels.numel() for batch in batches)
-    assert real / padded > 0.9
+    assert padding_share(corpus, 4096) < 0.1
+
+
+def test_little_of_the_demo_is_padding():
+    config = shipped_config("demo")
+    files = (Path(__file__).parent.parent / path for path in config.data.train)
+    corpus = read_corpus(*files, lambda _: None)
+    pieces = train_tokenizers(corpus.source, corpus.target, config.tokenizer)
+    demo = encode(corpus, pieces, config.data.max_length, lambda _: None)
+    assert len(demo) == 20_000
+    assert padding_share(demo, config.data.batch_tokens) < 0.1
 
 
 def test_encoding_keeps_what_fits_and_counts_what_does_not(corpus, tokenizers):
