@@ -38,7 +38,7 @@ from mtcli.report import Event, EventLog, Finished, Notice, StepDone, Stopped
 from mtcli.tokenizer import load_tokenizers
 from mtcli.training.card import write_card
 from mtcli.training.interrupt import StopRequest, stop_on_signals
-from mtcli.training.loop import fit
+from mtcli.training.loop import Step, fit
 from mtcli.training.preparation import Prepared, learn_pieces, prepare, read_pairs
 
 Show = Callable[[Event], None]
@@ -163,25 +163,8 @@ def _train(run: Run, progress: Progress, request: StopRequest) -> Finished | Sto
     steps = fit(run.model, stream, run.optimizers, options, start=progress.step)
     while not _reason_to_end(progress, run.config):
         step = next(steps)
-        if not math.isfinite(step.loss):
-            raise ConfigError(
-                f"the loss is not a number any more: training has diverged at step {step.number}",
-                hint="begin anew (--fresh) with a lower train.learning_rate or "
-                "train.matrix_learning_rate, or with a smaller train.max_norm",
-            )
         progress = replace(progress, step=step.number, position=step.after)
-        run.report(
-            StepDone(
-                step=step.number,
-                steps=options.steps,
-                epoch=step.after.epoch,
-                loss=step.loss,
-                learning_rate=step.learning_rate,
-                n_words=step.n_words,
-                n_tokens=step.n_tokens,
-                seconds=step.seconds,
-            )
-        )
+        run.report(_step_done(step, options.steps))
         is_due = step.number % options.validate_every == 0 or step.number == options.steps
         if is_due:
             progress = _validate(run, progress)
@@ -196,6 +179,26 @@ def _train(run: Run, progress: Progress, request: StopRequest) -> Finished | Sto
             run.show(stopped)
             return stopped
     return _finish(run, progress)
+
+
+def _step_done(step: Step, n_steps: int) -> StepDone:
+    """What there is to tell of a step, unless it has led nowhere."""
+    if not math.isfinite(step.loss):
+        raise ConfigError(
+            f"the loss is not a number any more: training has diverged at step {step.number}",
+            hint="begin anew (--fresh) with a lower train.learning_rate or "
+            "train.matrix_learning_rate, or with a smaller train.max_norm",
+        )
+    return StepDone(
+        step=step.number,
+        steps=n_steps,
+        epoch=step.after.epoch,
+        loss=step.loss,
+        learning_rate=step.learning_rate,
+        n_words=step.n_words,
+        n_tokens=step.n_tokens,
+        seconds=step.seconds,
+    )
 
 
 def _reason_to_end(progress: Progress, config: Config) -> str | None:
