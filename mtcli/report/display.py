@@ -18,6 +18,7 @@ from rich.text import Text
 
 from mtcli.report.events import Event, Finished, Notice, Sample, StepDone, Stopped, Validated
 
+_NO_FIELDS: dict[str, Any] = {"loss": "-", "bleu": "-", "rate": "-", "speed": "-"}
 _PLAIN_SECONDS = 10.0  # between two progress lines in a log
 
 
@@ -129,7 +130,6 @@ class LiveDisplay:
             console=console,
             expand=True,
         )
-        self._fields: dict[str, Any] = {"loss": "-", "bleu": "-", "rate": "-", "speed": "-"}
 
     def close(self) -> None:
         """Stop drawing."""
@@ -143,7 +143,7 @@ class LiveDisplay:
             case StepDone():
                 self._step(event)
             case Validated():
-                self._fields["bleu"] = f"{event.bleu:.2f}"
+                self._update(event.step, bleu=f"{event.bleu:.2f}")
                 self.console.print(_validation(event))
             case Stopped() | Finished():
                 self.progress.stop()
@@ -151,17 +151,20 @@ class LiveDisplay:
 
     def _step(self, event: StepDone) -> None:
         self.speed.see(event)
-        self._fields |= {
-            "loss": f"{self.speed.loss:.3f}",
-            "rate": f"{event.learning_rate:.2g}",
-            "speed": f"{self.speed.tokens_per_second:,.0f}",
-        }
         if not self.progress.tasks:
             # What an earlier part of the run has done must not count as speed of this one.
-            self.progress.add_task("", total=event.steps, completed=event.step, **self._fields)
+            self.progress.add_task("", total=event.steps, completed=event.step, **_NO_FIELDS)
             self.progress.start()
-        task = self.progress.tasks[0].id
-        self.progress.update(task, completed=event.step, **self._fields)
+        self._update(
+            event.step,
+            loss=f"{self.speed.loss:.3f}",
+            rate=f"{event.learning_rate:.2g}",
+            speed=f"{self.speed.tokens_per_second:,.0f}",
+        )
+
+    def _update(self, step: int, **fields: Any) -> None:
+        for task in self.progress.tasks:
+            self.progress.update(task.id, completed=step, **fields)
 
 
 def farewell(event: Stopped | Finished) -> str:
