@@ -23,8 +23,7 @@ help:
 demo: .venv/core
 	$(BIN)/mtcli train --config configs/demo.yaml --out $(DEMO)
 	@echo
-	@head -n 8 data/demo/test.en | $(BIN)/mtcli translate $(DEMO) \
-		| paste -d '\n' data/demo/test.en - | head -n 16 \
+	@$(BIN)/mtcli translate $(DEMO) data/demo/hello.en | paste -d '\n' data/demo/hello.en - \
 		| awk 'NR % 2 { print "  " $$0; next } { print "  -> " $$0 "\n" }'
 	$(BIN)/mtcli evaluate $(DEMO) data/demo/test.en data/demo/test.de
 	@echo

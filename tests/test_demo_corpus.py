@@ -298,3 +298,10 @@ def test_the_realiser_writes_what_a_german_would(phenomenon: str) -> None:
     sentence = tree if isinstance(tree, Sentence) else Sentence(tree)
     pair = generate.Realiser(LEXICON).pair(sentence)
     assert (pair.english, pair.german) == (english, german)
+
+
+def test_what_the_demo_translates_is_not_in_the_corpus() -> None:
+    hello = set((DEMO / "hello.en").read_text(encoding="utf-8").splitlines())
+    assert len(hello) == 8
+    for split in ("train", "dev", "test", "long"):
+        assert not hello & set((DEMO / f"{split}.en").read_text(encoding="utf-8").splitlines())
