@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
@@ -9,6 +10,23 @@ from sacrebleu.metrics.chrf import CHRF
 from mtcli.errors import DataError
 
 _RESAMPLES = 1000  # of the bootstrap; sacreBLEU's own default
+
+
+class _FloatScores:
+    """Plain floats: sacreBLEU 2.6 cannot average a bootstrap that mixes numpy's with 0.0."""
+
+    def _compute_score_from_stats(self, stats: list[Any]) -> Any:
+        score = super()._compute_score_from_stats(stats)  # type: ignore[misc]
+        score.score = float(score.score)
+        return score
+
+
+class _Bleu(_FloatScores, BLEU):
+    pass
+
+
+class _Chrf(_FloatScores, CHRF):
+    pass
 
 
 @dataclass(frozen=True)
@@ -30,13 +48,13 @@ def evaluate(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> 
     for lines in references:
         _check_lengths(hypotheses, lines)
     n = _RESAMPLES if len(hypotheses) > 1 else 1
-    return [_score(metric, hypotheses, references, n) for metric in (BLEU(), CHRF())]
+    return [_score(metric, hypotheses, references, n) for metric in (_Bleu(), _Chrf())]
 
 
 def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
     """BLEU alone and without margin: what validation needs, at once."""
     _check_lengths(hypotheses, references)
-    return _score(BLEU(), hypotheses, [references], n_bootstrap=1)
+    return _score(_Bleu(), hypotheses, [references], n_bootstrap=1)
 
 
 def _score(

@@ -13,7 +13,7 @@ FAST = {
     "train.warmup": 1,
     "train.validate_every": 4,
     "train.validate_pairs": 8,
-    "model.d_model": 16,
+    "model.d_model": 24,
     "data.max_length": 20,
     "search.max_length": 20,
 }
