@@ -10,7 +10,6 @@ from rich.progress import (
     MofNCompleteColumn,
     Progress,
     TextColumn,
-    TimeElapsedColumn,
     TimeRemainingColumn,
 )
 from rich.table import Table
@@ -117,16 +116,14 @@ class LiveDisplay:
         self.console = console
         self.speed = Speed()
         self.progress = Progress(
-            TextColumn("[bold]training"),
             BarColumn(bar_width=None),
             MofNCompleteColumn(),
             TextColumn("loss [bold]{task.fields[loss]}"),
             TextColumn("BLEU [bold green]{task.fields[bleu]}"),
             TextColumn("lr {task.fields[rate]}"),
             TextColumn("{task.fields[speed]} tok/s"),
-            TimeElapsedColumn(),
-            TextColumn("left"),
             TimeRemainingColumn(),
+            TextColumn("left"),
             console=console,
             expand=True,
         )
