@@ -252,10 +252,12 @@ def test_other_settings_are_refused_with_their_names(tiny_config, undisturbed):
     assert "--fresh" in str(error.value)
 
 
-def test_fresh_starts_over_and_leaves_other_files_alone(tiny_config, undisturbed):
+def test_fresh_starts_over_and_leaves_other_files_alone(tiny_config, undisturbed, tmp_path):
     (undisturbed / "notes.txt").write_text("mine")
     other = changed(tiny_config, "train", seed=5)
     train_run(other, undisturbed, lambda _: None, fresh=True)
+    train_run(other, tmp_path / "new", lambda _: None)
+    assert events_of(undisturbed) == events_of(tmp_path / "new")
     assert load_saved_config(undisturbed).train.seed == 5
     assert (undisturbed / "notes.txt").read_text() == "mine"
 
