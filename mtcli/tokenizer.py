@@ -5,12 +5,14 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import sentencepiece
 
-from mtcli.config import TokenizerConfig
 from mtcli.errors import CheckpointError, ConfigError
+
+if TYPE_CHECKING:
+    from mtcli.config import TokenizerConfig
 
 # Every vocabulary begins with these four, on both sides and in every model.
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
@@ -22,13 +24,19 @@ class Tokenizer:
     def __init__(self, model: bytes) -> None:
         self.model = model
         self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        self.vocabulary: list[str] = self.pieces_of(range(self._processor.get_piece_size()))
 
     def __len__(self) -> int:
-        return self._processor.get_piece_size()
+        return len(self.vocabulary)
 
     def pieces(self, text: str) -> list[str]:
-        """The subwords of `text`."""
-        return cast(list[str], self._processor.encode(text, out_type=str))
+        """The subwords of `text`.
+
+        By way of their ids: asked for strings, SentencePiece gives what it does not know as it
+        stands in the text, and a </s> made of unknown characters would then end the sentence.
+        """
+        ids = self._processor.encode(_encodable(text))
+        return [self.vocabulary[i] for i in ids]
 
     def ids(self, pieces: Sequence[str]) -> list[int]:
         """The numbers of `pieces`, with nothing added."""
@@ -66,8 +74,17 @@ class Tokenizers:
         return {"source.model": self.source.model, "target.model": self.target.model}
 
 
+def _encodable(text: str) -> str:
+    """`text` with U+FFFD for what UTF-8 cannot say: halves of surrogate pairs."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
 def train_tokenizers(
-    source: Sequence[str], target: Sequence[str], options: TokenizerConfig
+    source: Sequence[str], target: Sequence[str], options: "TokenizerConfig"
 ) -> Tokenizers:
     """Learn the pieces of the given lines: one vocabulary for both languages, or one for each."""
     if options.is_shared:
@@ -104,7 +121,7 @@ def _sampled(lines: Sequence[str], limit: int) -> Sequence[str]:
     return lines[::stride] if stride > 1 else lines
 
 
-def _train(lines: Sequence[str], options: TokenizerConfig) -> Tokenizer:
+def _train(lines: Sequence[str], options: "TokenizerConfig") -> Tokenizer:
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -129,7 +146,7 @@ def _train(lines: Sequence[str], options: TokenizerConfig) -> Tokenizer:
     return Tokenizer(model.getvalue())
 
 
-def _too_small(options: TokenizerConfig, reason: str) -> ConfigError:
+def _too_small(options: "TokenizerConfig", reason: str) -> ConfigError:
     needed = re.search(r"smaller than required_chars\. \d+ vs (\d+)", reason)
     if needed is None:
         return ConfigError(f"SentencePiece cannot learn from this text: {reason.strip()}")

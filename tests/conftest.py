@@ -11,6 +11,7 @@ from hypothesis import settings
 from mtcli.config import Config, TokenizerConfig, TransformerConfig, load_config
 from mtcli.data import Corpus
 from mtcli.tokenizer import Tokenizers, train_tokenizers
+from mtcli.training import train_run
 
 settings.register_profile("mtcli", deadline=None)  # laws, not clocks
 settings.load_profile("mtcli")
@@ -94,3 +95,70 @@ def tiny_config(corpus_files: tuple[Path, Path]) -> Config:
 def tiny_options() -> list[str]:
     """The settings of `tiny_config` as the command line takes them."""
     return [part for key, value in TINY_SETTINGS.items() for part in ("--set", f"{key}={value}")]
+
+
+DEMO = Path(__file__).parent.parent / "data" / "demo"
+SMALL = {
+    "tokenizer.kind": "bpe",
+    "tokenizer.vocab_size": 1000,
+    "model.d_model": 64,
+    "model.n_heads": 4,
+    "model.n_encoder_layers": 2,
+    "model.n_decoder_layers": 2,
+    "model.d_feed_forward": 128,
+    "model.dropout": 0,
+    "data.batch_tokens": 2000,
+    "data.max_length": 48,
+    "train.steps": 250,
+    "train.warmup": 20,
+    "train.validate_every": 250,
+    "train.validate_pairs": 100,
+    "train.device": "cpu",
+    "search.max_length": 64,
+}
+
+
+@pytest.fixture(scope="session")
+def test_lines() -> list[str]:
+    return (DEMO / "test.en").read_text(encoding="utf-8").splitlines()
+
+
+@pytest.fixture(scope="session")
+def small_settings(tmp_path_factory) -> list[tuple[str, object]]:
+    """A part of the demo corpus, and a model that learns from it in some fifteen seconds."""
+    directory = tmp_path_factory.mktemp("small")
+    for side in ("en", "de"):
+        lines = (DEMO / f"train.{side}").read_text(encoding="utf-8").splitlines(keepends=True)
+        (directory / f"train.{side}").write_text("".join(lines[:6000]), encoding="utf-8")
+    files = [str(directory / f"train.{side}") for side in ("en", "de")]
+    dev = [str(DEMO / f"dev.{side}") for side in ("en", "de")]
+    return [("data.train", files), ("data.dev", dev), *SMALL.items()]
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory, small_settings) -> Path:
+    """The directory of a model that has learned something; tests only read it."""
+    directory = tmp_path_factory.mktemp("models") / "trained"
+    train_run(load_config(None, small_settings), directory, lambda _: None)
+    return directory
+
+
+@pytest.fixture(scope="session")
+def other_trained(tmp_path_factory, small_settings) -> Path:
+    """One of the same vocabulary that has learned less."""
+    directory = tmp_path_factory.mktemp("models") / "other"
+    settings = [*small_settings, ("train.steps", 20), ("train.seed", 2)]
+    train_run(load_config(None, settings), directory, lambda _: None)
+    return directory
+
+
+@pytest.fixture(scope="session")
+def tiny_trained(tmp_path_factory) -> Path:
+    """The directory of a model that has learned next to nothing, in no time."""
+    directory = tmp_path_factory.mktemp("tiny")
+    for path, lines in zip(("train.en", "train.de"), zip(*tiny_pairs(), strict=True), strict=True):
+        (directory / path).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    files = [str(directory / name) for name in ("train.en", "train.de")]
+    config = load_config(None, [("data.train", files), *TINY_SETTINGS.items()])
+    train_run(config, directory / "model", lambda _: None)
+    return directory / "model"

@@ -1,17 +1,18 @@
 """Every command and every mistake, as the user sees them."""
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from mtcli import __version__
 from mtcli.cli import app
-from mtcli.training import train_run
 
 
 def run(*arguments, stdin: bytes | None = None):
@@ -22,15 +23,14 @@ def run(*arguments, stdin: bytes | None = None):
 
 
 @pytest.fixture
-def model(tiny_config, tmp_path):
-    train_run(tiny_config, tmp_path / "model", lambda _: None)
-    return tmp_path / "model"
+def model(tiny_trained, tmp_path):
+    return Path(shutil.copytree(tiny_trained, tmp_path / "model"))
 
 
 def test_version_and_help():
     assert run("--version").stdout == f"mtcli {__version__}\n"
     assert "train" in run("--help").stdout
-    for command in ("train", "translate", "evaluate", "info"):
+    for command in ("train", "translate", "evaluate", "info", "export"):
         result = run(command, "--help")
         assert result.exit_code == 0
         assert "Example:" in result.stdout
@@ -213,7 +213,7 @@ def test_search_options_change_the_search(model):
         (["translate", "{path}/model", "{path}/none.txt"], "cannot open {path}/none.txt: No such"),
         (["translate", "{path}/model", "{path}"], "cannot open {path}: Is a directory"),
         (["translate", "{path}/model", "--output", "{path}"], "cannot open {path}: Is a dir"),
-        (["translate", "{path}/model", "--device", "cuda:9"], "torch cannot use 'cuda:9' here"),
+        (["translate", "{path}/model", "--device", "cuda:9"], "CTranslate2 cannot use 'cuda:9'"),
         (["evaluate", "{path}/model", "{path}/a", "{path}/b"], "no such file: {path}/a"),
         (
             ["evaluate", "{path}/model", "{path}/train.en", "{path}/model/config.yaml"],
@@ -222,7 +222,7 @@ def test_search_options_change_the_search(model):
         (["info", "{path}"], "{path} is not a model directory: it has no config.yaml"),
     ],
 )
-@pytest.mark.usefixtures("model")
+@pytest.mark.usefixtures("model", "corpus_files")
 def test_a_mistake_is_a_message(tmp_path, arguments, says):
     result = run(*(argument.format(path=tmp_path) for argument in arguments), stdin=b"")
     assert result.exit_code == 1
@@ -267,7 +267,7 @@ def test_a_full_disk_is_a_message(model, redirection):
     command = f"echo water | {sys.executable} -m mtcli translate {model} {redirection}"
     result = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
     assert result.returncode == 1
-    assert "error: No space left on device" in result.stderr
+    assert "No space left on device" in result.stderr
     assert "Traceback" not in result.stderr
 
 

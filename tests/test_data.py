@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from conftest import shipped_config
 from mtcli.data import Corpus, EncodedCorpus, Position, batches_in_order, encode, groups, hold_out
 from mtcli.data.batches import IGNORED, collate, epoch_plan
-from mtcli.data.corpus import Ragged, read_corpus, read_lines
+from mtcli.data.corpus import Ragged, read_corpus
 from mtcli.errors import DataError
+from mtcli.lines import read_lines
 from mtcli.tokenizer import BOS_ID, EOS_ID, PAD_ID, train_tokenizers
 
 

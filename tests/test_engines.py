@@ -1,156 +1,264 @@
-import io
+"""Both engines find the same, and neither depends on who else is in the batch."""
+
+from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from conftest import tiny_model_config
-from mtcli.config import SearchConfig
-from mtcli.data import line_content
-from mtcli.engines.base import Scored, Translator, split
-from mtcli.engines.pytorch import TorchTranslator, choose_device
-from mtcli.engines.stream import Tally, lines_as_they_come, translate_lines
+from mtcli.engines import Source, open_engine
+from mtcli.engines.ct2 import Ct2Engine, choose_quantization
+from mtcli.engines.pytorch import TorchEngine, choose_device
 from mtcli.errors import EngineError
+from mtcli.evaluation import bleu
 from mtcli.models import build_model
+from mtcli.options import EngineOptions, Sampling, SearchOptions
+from mtcli.tokenizer import load_tokenizers
 
-
-class Echo(Translator):
-    """An engine whose every translation can be foreseen: it says what it hears."""
-
-    def search(self, sources, options):
-        assert max(map(len, sources)) <= self.max_pieces
-        room = max(map(len, sources)) * len(sources) * options.beam_size
-        assert room <= self.batch_positions or len(sources) == 1
-        return [[Scored(source, -1.0)] * options.n_best for source in sources]
+EXACT = {
+    "torch": EngineOptions(engine="torch"),
+    "ctranslate2": EngineOptions(engine="ctranslate2", quantization="float32", shortlist=False),
+}
 
 
 @pytest.fixture(scope="session")
-def echo(tokenizers):
-    return Echo(tokenizers, max_pieces=100, batch_positions=200)
+def engines(trained):
+    return {name: open_engine(trained, options).engine for name, options in EXACT.items()}
 
 
 @pytest.fixture(scope="session")
-def torch_translator(tokenizers):
-    torch.manual_seed(0)
-    size = len(tokenizers.source)
-    model = build_model(tiny_model_config(), size, size).eval()
-    return TorchTranslator(model, tokenizers, max_pieces=40)
+def sources(trained, test_lines):
+    """The pieces of 500 lines, the longest first."""
+    tokenizer = load_tokenizers(trained).source
+    pieces = [tuple(tokenizer.pieces(line)) for line in test_lines]
+    return [Source(p) for p in sorted(pieces, key=len, reverse=True)]
 
 
-def test_n_lines_in_n_lines_out_in_order(echo):
-    lines = ["the man sees a book", "", "water", "  ", "a tree\tand bread"]
-    found = echo.translate(lines, SearchConfig(beam_size=2))
-    assert [best[0].text for best in found] == [
-        "the man sees a book",
-        "",
-        "water",
-        "",
-        "a tree and bread",
-    ]
+def found_by(engine, sources, options):
+    found = []
+    for start in range(0, len(sources), 100):
+        found += engine.search(sources[start : start + 100], options, options.limit(1))
+    return found
 
 
-@given(st.lists(st.text(), max_size=6))
-def test_whatever_a_line_contains_it_has_one_translation_on_one_line(torch_translator, lines):
-    options = SearchConfig(beam_size=2, max_length=8)
-    found = torch_translator.translate(lines, options)
-    assert len(found) == len(lines)
-    for candidates in found:
-        assert len(candidates) == 1
-        assert len(candidates[0].text.splitlines()) <= 1
+def disagreements(engines, sources, options) -> int:
+    """Sources whose n-best lists differ by more than ties, which rounding decides."""
+    by_torch, by_ct2 = (found_by(engines[name], sources, options) for name in EXACT)
+    n_different = 0
+    for ours, theirs in zip(by_torch, by_ct2, strict=True):
+        if [h.pieces for h in ours] != [h.pieces for h in theirs]:
+            n_different += 1
+            continue
+        assert [h.is_cut for h in ours] == [h.is_cut for h in theirs]
+        if options.with_scores:
+            expected = pytest.approx([h.score for h in theirs], abs=1e-4)
+            assert [h.score for h in ours] == expected
+    return n_different
 
 
-def test_the_batch_size_does_not_change_the_translations(torch_translator, tokenizers, corpus):
-    options = SearchConfig(beam_size=3, n_best=2, max_length=12)
-    expected = torch_translator.translate(corpus.source, options)
-    for positions in (1, 300):
-        other = TorchTranslator(torch_translator.model, tokenizers, max_pieces=40)
-        other.batch_positions = positions
-        found = other.translate(corpus.source, options)
-        assert [[t.text for t in line] for line in found] == [
-            [t.text for t in line] for line in expected
-        ]
+@pytest.mark.parametrize("length_penalty", [0.0, 1.0])
+@pytest.mark.parametrize(("beam_size", "n_best"), [(1, 1), (4, 4), (8, 3)])
+def test_both_engines_find_the_same(engines, sources, beam_size, n_best, length_penalty):
+    assert len(sources) == 500
+    options = SearchOptions(beam_size, n_best, length_penalty, max_length=40)
+    assert disagreements(engines, sources, options) <= 5
+
+
+CONSTRAINTS = {
+    "no repetition of two pieces": {"no_repeat_ngram": 2},
+    "no repetition of a piece": {"no_repeat_ngram": 1},
+    "a penalty on repetition": {"repetition_penalty": 1.5},
+    "cut off soon": {"max_length": 5},
+    "greedily, without scores": {"beam_size": 1, "n_best": 1, "with_scores": False},
+    "all together": {"no_repeat_ngram": 3, "repetition_penalty": 1.2, "length_penalty": 0.6},
+}
+
+
+@pytest.mark.parametrize("name", CONSTRAINTS)
+def test_both_engines_understand_constraints_alike(engines, sources, name):
+    options = replace(SearchOptions(4, 2, max_length=40), **CONSTRAINTS[name])
+    assert disagreements(engines, sources[::5], options) <= 1
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
-def test_a_score_is_the_models_own(torch_translator, tokenizers, beam_size):
+def test_both_engines_keep_to_a_prefix(trained, engines, sources, beam_size):
+    tokenizer = load_tokenizers(trained).target
+    prefixes = [tuple(tokenizer.pieces(text)) for text in ("Die", "Ein alter Mann", "Wo")]
+    wanted = [Source(s.pieces, prefixes[i % 3]) for i, s in enumerate(sources[::5])]
+    options = SearchOptions(beam_size, 1, max_length=40)
+    assert disagreements(engines, wanted, options) <= 1
+    for engine in engines.values():
+        for source, [best] in zip(wanted, found_by(engine, wanted, options), strict=True):
+            assert tuple(best.pieces[: len(source.prefix)]) == source.prefix
+            assert len(best.pieces) > len(source.prefix)
+
+
+def test_both_engines_look_at_the_same_source_pieces(engines, sources):
+    options = SearchOptions(2, 2, max_length=40, with_alignment=True)
+    by_torch, by_ct2 = (found_by(engine, sources[::10], options) for engine in engines.values())
+    n_same = 0
+    for source, ours, theirs in zip(sources[::10], by_torch, by_ct2, strict=True):
+        for a, b in zip(ours, theirs, strict=True):
+            if a.pieces == b.pieces:
+                n_same += 1
+                ours_, theirs_ = torch.tensor(a.attention), torch.tensor(b.attention)
+                assert ours_.shape == (len(a.pieces), len(source.pieces))
+                torch.testing.assert_close(ours_, theirs_, atol=1e-4, rtol=0)
+                assert (ours_ >= 0).all()
+                assert (ours_.sum(dim=-1) <= 1 + 1e-5).all()
+    assert n_same >= 98
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_a_sentence_is_translated_the_same_in_any_company(engines, sources, name):
+    options = SearchOptions(3, 2, max_length=40)
+    some = sources[::25]
+    together = engines[name].search(some, options, 40)
+    alone = [engines[name].search([source], options, 40)[0] for source in some]
+    n_same = sum(
+        [h.pieces for h in a] == [h.pieces for h in b] for a, b in zip(together, alone, strict=True)
+    )
+    assert n_same >= len(some) - 1  # one tie may be broken by rounding
+
+
+def similarity(engines, sources) -> float:
+    """BLEU of what one engine says, with what another says as its reference."""
+    texts = [
+        [" ".join(best[0].pieces) for best in found_by(engine, sources, SearchOptions(4))]
+        for engine in engines
+    ]
+    return bleu(texts[0], texts[1]).value
+
+
+def test_int8_says_nearly_the_same_as_float32(trained, engines, sources):
+    int8 = open_engine(trained, EngineOptions(engine="ctranslate2", shortlist=False)).engine
+    assert 80 < similarity([int8, engines["ctranslate2"]], sources) < 100
+
+
+def test_a_shortlist_changes_little(trained, sources):
+    options = [EngineOptions(engine="ctranslate2", shortlist=wanted) for wanted in (True, False)]
+    with_it, without = (open_engine(trained, each).engine for each in options)
+    assert with_it.uses_shortlist
+    assert not without.uses_shortlist
+    assert 80 < similarity([with_it, without], sources) < 100
+
+
+SAMPLING = SearchOptions(1, 4, max_length=30, sampling=Sampling(temperature=1.2, top_k=30))
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_samples_depend_on_the_seed_and_on_nothing_else(trained, sources, name):
+    def sampled(seed):
+        engine = open_engine(trained, replace(EXACT[name], seed=seed)).engine
+        found = engine.search(sources[:8], SAMPLING, 30)
+        return [[h.pieces for h in best] for best in found]
+
+    assert sampled(1) == sampled(1)
+    assert sampled(1) != sampled(2)
+    assert all(len(best) == 4 for best in sampled(3))
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_samples_from_one_piece_are_greedy(engines, sources, name):
+    greedy = SearchOptions(1, max_length=40)
+    one = replace(greedy, sampling=Sampling(temperature=0.7, top_k=1))
+    some = sources[:50]
+    assert [h[0].pieces for h in found_by(engines[name], some, one)] == [
+        h[0].pieces for h in found_by(engines[name], some, greedy)
+    ]
+
+
+def test_samples_come_as_often_as_the_model_thinks(engines, sources):
+    """The first piece of many samples, against the model's own probabilities of it."""
+    engine, n = engines["torch"], 2000
+    options = SearchOptions(1, n, max_length=1, sampling=Sampling(temperature=2.0, top_p=0.9))
+    [found] = engine.search([sources[-1]], options, 1)
+    ids = [engine.tokenizers.target.ids(h.pieces or ["</s>"])[0] for h in found]
+    counts = torch.bincount(torch.tensor(ids), minlength=len(engine.tokenizers.target))
+    source = torch.tensor([[*engine.tokenizers.source.ids(sources[-1].pieces), 3]])
+    logits = engine.model(source, torch.tensor([[2]]))[0, 0].detach() / 2.0
+    likely, order = logits.softmax(dim=-1).sort(descending=True)
+    kept = likely.cumsum(0) - likely < 0.9
+    expected = torch.zeros(len(counts)).scatter(0, order[kept], likely[kept] / likely[kept].sum())
+    assert (counts[expected == 0] == 0).all()
+    torch.testing.assert_close(counts / n, expected, atol=0.06, rtol=0)
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_a_score_is_the_models_own(tokenizers, beam_size):
     """What search says of a translation is what teacher forcing says of it."""
-    options = SearchConfig(beam_size=beam_size, max_length=9, length_penalty=0.7)
+    torch.manual_seed(0)
+    size = len(tokenizers.source)
+    engine = TorchEngine(build_model(tiny_model_config(), size, size).eval(), tokenizers)
+    options = SearchOptions(beam_size=beam_size, max_length=9, length_penalty=0.7)
     pieces = tokenizers.source.pieces("the man sees a book")
-    [[found]] = torch_translator.search([pieces], options)
+    [[found]] = engine.search([Source(tuple(pieces))], options, 9)
     source = torch.tensor([[*tokenizers.source.ids(pieces), 3]])
     words = [*tokenizers.target.ids(found.pieces), 3][:9]
     target = torch.tensor([[2, *words[:-1]]])
-    log_probs = torch_translator.model(source, target).log_softmax(dim=-1)[0]
+    log_probs = engine.model(source, target).log_softmax(dim=-1)[0]
     total = sum(float(log_probs[i, word].detach()) for i, word in enumerate(words))
     assert found.score == pytest.approx(total / len(words) ** 0.7, abs=1e-4)
     assert found.is_cut == (words[-1] != 3)
 
 
-PIECES = st.lists(st.sampled_from(["▁a", "b", "▁c", "d"]), max_size=60)
+def test_an_ensemble_of_equals_is_each_of_them(trained, engines, sources):
+    opened = open_engine(trained, EngineOptions(), ensemble=[trained, trained])
+    options = SearchOptions(3, 2, max_length=40, with_alignment=True)
+    some = sources[::25]
+    ours, theirs = (found_by(engine, some, options) for engine in (opened.engine, engines["torch"]))
+    for a, b in zip(ours, theirs, strict=True):
+        assert [(h.pieces, h.is_cut) for h in a] == [(h.pieces, h.is_cut) for h in b]
+        torch.testing.assert_close(torch.tensor(a[0].attention), torch.tensor(b[0].attention))
 
 
-@given(PIECES, st.integers(1, 20))
-def test_splitting_loses_nothing_and_cuts_between_words_where_it_can(pieces, max_pieces):
-    parts = split(pieces, max_pieces)
-    assert [piece for part in parts for piece in part] == pieces
-    assert all(0 < len(part) <= max_pieces for part in parts)
-    for before, after in zip(parts, parts[1:], strict=False):
-        could_cut = any(piece.startswith("▁") for piece in [*before, after[0]][1:])
-        assert after[0].startswith("▁") or not could_cut
+def test_an_ensemble_votes(trained, other_trained, sources):
+    """Neither of two different models alone says what both say together."""
+    both = open_engine(trained, EngineOptions(), ensemble=[other_trained]).engine
+    alone = [open_engine(model, EXACT["torch"]).engine for model in (trained, other_trained)]
+    options = SearchOptions(1, max_length=40)
+    some = sources[::10]
+    votes = found_by(both, some, options)
+    for engine in alone:
+        assert [h[0].pieces for h in found_by(engine, some, options)] != [
+            h[0].pieces for h in votes
+        ]
+    source = torch.tensor([[5, 6, 7, 3]])
+    target = torch.tensor([[2, 8]])
+    mean = sum(engine.model(source, target).softmax(dim=-1) for engine in alone) / 2
+    torch.testing.assert_close(both.model(source, target).softmax(dim=-1), mean)
 
 
-def test_a_line_too_long_is_translated_in_parts_and_counted(tokenizers):
-    translator = Echo(tokenizers, max_pieces=20, batch_positions=1000)
-    line = "the man sees the house and the tree " * 10
-    groups = [[line.encode(), b"water"]]
-    [done] = translate_lines(translator, groups, SearchConfig())
-    assert done.texts == [line.strip(), "water"]
-    assert done.tally == Tally(n_lines=2, n_split=1)
-    [notice] = done.tally.notices()
-    assert "1 of 2 lines were longer than what the model was trained on" in notice
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (EngineOptions(engine="torch", quantization="int8"), "computes in float32, not in int8"),
+        (EngineOptions(engine="torch", shortlist=True), "the torch engine has no shortlist"),
+        (EngineOptions(engine="ctranslate2", device="mps"), "cannot use the device mps"),
+        (EngineOptions(engine="ctranslate2", device="cuda:7"), "cannot use 'cuda:7' here"),
+        (EngineOptions(quantization="float16", device="cpu"), "cannot compute in float16 on"),
+    ],
+)
+def test_what_an_engine_cannot_do_is_said(trained, options, says):
+    with pytest.raises(EngineError, match=says):
+        open_engine(trained, options)
 
 
-def test_a_translation_that_was_cut_off_is_counted(torch_translator):
-    groups = [[b"the man sees the tree", b""]]
-    [done] = translate_lines(torch_translator, groups, SearchConfig(beam_size=1, max_length=2))
-    assert done.tally.n_cut == 1
-    assert "1 of 2 translations were cut off" in next(done.tally.notices())
+def test_models_of_an_ensemble_share_the_vocabulary(trained, tiny_trained):
+    with pytest.raises(EngineError, match="has another vocabulary than"):
+        open_engine(trained, EngineOptions(), ensemble=[tiny_trained])
+    with pytest.raises(EngineError, match="CTranslate2 cannot use an ensemble"):
+        open_engine(trained, EngineOptions(engine="ctranslate2"), ensemble=[trained])
 
 
-class Trickling(io.BytesIO):
-    """A pipe that gives a few bytes at a time."""
-
-    def read1(self, size=-1):  # noqa: ARG002
-        return self.read(3)
+def test_a_length_beyond_all_positions_is_said(engines):
+    with pytest.raises(EngineError, match="has 1024 positions, fewer than max_length=2000"):
+        engines["ctranslate2"].search([Source(("▁a",))], SearchOptions(max_length=2000), 2000)
 
 
-@given(st.text(st.sampled_from("a\r\n\ufeff\u2028ü")).map(str.encode) | st.binary())
-def test_lines_come_whole_however_the_bytes_arrive(raw):
-    """The same lines as those of a corpus file that holds the same bytes."""
-    raw_lines = enumerate(io.BytesIO(raw))
-    expected = [line_content(line, is_first=number == 0) for number, line in raw_lines]
-    for file in (io.BytesIO(raw), Trickling(raw)):
-        assert [line for group in lines_as_they_come(file) for line in group] == expected
-
-
-def test_a_line_is_given_on_before_the_next_one_comes():
-    groups = lines_as_they_come(Trickling(b"a\nbcd\ne"))
-    assert [next(groups) for _ in range(3)] == [[b"a"], [b"bcd"], [b"e"]]
-
-
-@given(st.lists(st.binary().map(lambda raw: raw.replace(b"\n", b"")), max_size=8))
-def test_every_line_of_bytes_gets_its_line(echo, lines):
-    [done] = translate_lines(echo, [lines], SearchConfig())
-    assert len(done.texts) == len(lines) == done.tally.n_lines
-    assert done.tally.n_invalid == sum(b"\xef\xbf\xbd" in line.decode(errors="replace").encode()
-                                  and b"\xef\xbf\xbd" not in line for line in lines)  # fmt: skip
-
-
-def test_invalid_bytes_are_counted_and_told(echo):
-    [done] = translate_lines(echo, [[b"water \xff", b"bread"]], SearchConfig())
-    total = done.tally + Tally(n_lines=1)
-    assert list(total.notices()) == ["1 of 3 lines were not valid UTF-8"]
+def test_auto_is_ctranslate2_in_int8(trained):
+    assert isinstance(open_engine(trained, EngineOptions()).engine, Ct2Engine)
+    assert choose_quantization(None, "cpu") == "int8"
 
 
 @pytest.mark.parametrize("name", ["cuda:99", "gpu", "meta", ""])

@@ -7,13 +7,15 @@ import mtcli
 
 LAYERS = [
     {"errors"},
-    {"config"},
+    {"config", "options", "lines"},
     {"tokenizer", "report"},
     {"data"},
     {"models"},
     {"search", "optim", "checkpoint"},
-    {"evaluation", "engines"},
-    {"training"},
+    {"evaluation", "export"},
+    {"engines"},
+    {"translation"},
+    {"training", "stream"},
     {"cli"},
     {"__main__"},
 ]

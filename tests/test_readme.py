@@ -46,7 +46,7 @@ def test_the_commands_of_the_readme_run(tmp_path):
 
 def test_the_examples_of_the_help_run(tmp_path):
     examples = [command.epilog.removeprefix("Example: ") for command in app.registered_commands]
-    assert len(examples) == 4
+    assert len(examples) == 5
     training, *_ = commands()  # makes the model that the examples speak of
     run_all([training, *examples], tmp_path)
 

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from mtcli.config import SearchConfig
 from mtcli.models import State, TranslationModel
+from mtcli.options import SearchOptions
 from mtcli.search import Hypothesis, beam_search
+from mtcli.tokenizer import BOS_ID, EOS_ID
 
-BOS, EOS, A, B = 0, 1, 2, 3
+BOS, EOS, A, B = BOS_ID, EOS_ID, 4, 5
 
 
 @dataclass(frozen=True)
@@ -22,8 +23,8 @@ class Trigram(TranslationModel):
 
     def __init__(self, seed: int) -> None:
         super().__init__()
-        table = torch.rand(4, 4, 4, generator=torch.Generator().manual_seed(seed))
-        table[..., BOS] = 0  # never said again
+        table = torch.rand(6, 6, 6, generator=torch.Generator().manual_seed(seed))
+        table[..., : BOS + 1] = 0  # never said
         self.table = (table / table.sum(dim=-1, keepdim=True)).log()
         self.n_rows: list[int] = []
 
@@ -36,7 +37,12 @@ class Trigram(TranslationModel):
         return self.table[words[:, :-1], words[:, 1:]], Previous(words[:, -1])
 
 
-def all_hypotheses(model: Trigram, source: int, options: SearchConfig) -> Iterator[Hypothesis]:
+def said(*probabilities: float) -> torch.Tensor:
+    """The probabilities of the end, of A and of B, among all that there is."""
+    return torch.tensor([0.0, 0.0, 0.0, *probabilities])
+
+
+def all_hypotheses(model: Trigram, source: int, options: SearchOptions) -> Iterator[Hypothesis]:
     """Everything search could find: what ends in time, and what is cut off."""
     for n in range(options.max_length + 1):
         end = [] if n == options.max_length else [EOS]
@@ -48,9 +54,9 @@ def all_hypotheses(model: Trigram, source: int, options: SearchConfig) -> Iterat
             yield Hypothesis(score, words, is_cut=not end)
 
 
-def search(model: Trigram, sources: list[int], options: SearchConfig) -> list[list[Hypothesis]]:
+def search(model: Trigram, sources: list[int], options: SearchOptions) -> list[list[Hypothesis]]:
     source = torch.tensor(sources)[:, None]
-    return beam_search(model, source, options, bos_id=BOS, eos_id=EOS)
+    return beam_search(model, source, options)
 
 
 # Without a penalty search ends as soon as the best is known, so it promises no more than that.
@@ -58,7 +64,7 @@ def search(model: Trigram, sources: list[int], options: SearchConfig) -> list[li
 @pytest.mark.parametrize("seed", range(20))
 def test_a_wide_beam_finds_the_best_hypotheses_there_are(penalty, n_best, seed):
     model = Trigram(seed)
-    options = SearchConfig(beam_size=32, n_best=n_best, length_penalty=penalty, max_length=4)
+    options = SearchOptions(beam_size=32, n_best=n_best, length_penalty=penalty, max_length=4)
     [found] = search(model, [A], options)
     expected = sorted(all_hypotheses(model, A, options), reverse=True)[:n_best]
     assert [h.ids for h in found] == [h.ids for h in expected]
@@ -69,14 +75,14 @@ def test_a_wide_beam_finds_the_best_hypotheses_there_are(penalty, n_best, seed):
 @pytest.mark.parametrize("seed", range(20))
 def test_a_sentence_is_translated_the_same_in_any_company(seed, penalty):
     model = Trigram(seed)
-    options = SearchConfig(beam_size=2, n_best=2, max_length=12, length_penalty=penalty)
+    options = SearchOptions(beam_size=2, n_best=2, max_length=12, length_penalty=penalty)
     alone = [search(model, [word], options)[0] for word in (A, B, EOS)]
     assert search(model, [A, B, EOS], options) == alone
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_beam_of_one_takes_the_likeliest_word_each_time(seed):
-    model, options = Trigram(seed), SearchConfig(beam_size=1, max_length=9)
+    model, options = Trigram(seed), SearchOptions(beam_size=1, max_length=9)
     path, log_prob = [B, BOS], 0.0
     while len(path) < 11 and path[-1] != EOS:
         step = model.table[path[-2], path[-1]]
@@ -89,7 +95,7 @@ def test_a_beam_of_one_takes_the_likeliest_word_each_time(seed):
 
 @pytest.mark.parametrize("seed", range(20))
 def test_the_n_best_are_distinct_and_sorted(seed):
-    options = SearchConfig(beam_size=4, n_best=4, max_length=8)
+    options = SearchOptions(beam_size=4, n_best=4, max_length=8)
     for found in search(Trigram(seed), [A, B], options):
         assert len({h.ids for h in found}) == len(found) == 4
         assert [h.score for h in found] == sorted((h.score for h in found), reverse=True)
@@ -98,10 +104,10 @@ def test_the_n_best_are_distinct_and_sorted(seed):
 def test_without_a_penalty_search_ends_when_a_best_candidate_has_ended():
     """CTranslate2's rule: not before n_best are found, but then at once, even if W are not."""
     model = Trigram(0)
-    model.table[:] = torch.tensor([0.0, 0.5, 0.3, 0.2]).log()  # the end is always likeliest
+    model.table[:] = said(0.5, 0.3, 0.2).log()  # the end is always likeliest
     for n_best, n_steps in [(1, 1), (2, 2), (3, 2)]:
         model.n_rows.clear()
-        options = SearchConfig(beam_size=4, n_best=n_best, length_penalty=0, max_length=9)
+        options = SearchOptions(beam_size=4, n_best=n_best, length_penalty=0, max_length=9)
         [found] = search(model, [A], options)
         assert len(model.n_rows) == n_steps
         assert [h.ids for h in found] == [(), (A,), (B,)][:n_best]
@@ -109,20 +115,20 @@ def test_without_a_penalty_search_ends_when_a_best_candidate_has_ended():
 
 def test_a_best_candidate_that_ended_is_remembered():
     model = Trigram(0)
-    model.table[A, BOS] = torch.tensor([0.0, 0.6, 0.4, 0.0]).log()  # ends first of all...
-    model.table[BOS, A] = torch.tensor([0.0, 0.1, 0.5, 0.4]).log()  # ...and then not soon
-    model.table[A, A] = model.table[A, B] = torch.tensor([0.0, 0.1, 0.5, 0.4]).log()
-    options = SearchConfig(beam_size=3, n_best=2, length_penalty=0, max_length=9)
+    model.table[A, BOS] = said(0.6, 0.4, 0.0).log()  # ends first of all...
+    model.table[BOS, A] = said(0.1, 0.5, 0.4).log()  # ...and then not soon
+    model.table[A, A] = model.table[A, B] = said(0.1, 0.5, 0.4).log()
+    options = SearchOptions(beam_size=3, n_best=2, length_penalty=0, max_length=9)
     search(model, [A], options)
     assert len(model.n_rows) == 2
 
 
 def test_a_finished_sentence_leaves_the_batch():
     model = Trigram(0)
-    model.table[A] = torch.tensor([-50.0, -0.01, -5.0, -5.0])  # after A: the end, almost surely
-    model.table[B] = torch.tensor([-50.0, -50.0, -0.7, -0.7])  # after B: never the end
+    model.table[A] = said(0.99, 0.005, 0.005).log()  # after A: the end, almost surely
+    model.table[B] = said(0.0, 0.5, 0.5).log()  # after B: never the end
     model.table[:, A] = model.table[:, B] = model.table[B, B]
-    search(model, [A, B], SearchConfig(beam_size=1, max_length=6))
+    search(model, [A, B], SearchOptions(beam_size=1, max_length=6))
     assert model.n_rows == [2, 1, 1, 1, 1, 1]
 
 
@@ -130,6 +136,6 @@ def test_a_finished_sentence_leaves_the_batch():
 def test_nothing_is_longer_than_allowed(max_length):
     model = Trigram(1)
     model.table[..., EOS] = -100.0
-    for found in search(model, [A, B], SearchConfig(beam_size=3, max_length=max_length)):
+    for found in search(model, [A, B], SearchOptions(beam_size=3, max_length=max_length)):
         assert len(found[0].ids) == max_length
         assert found[0].is_cut

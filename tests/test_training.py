@@ -10,16 +10,19 @@ from torch.nn.utils import parameters_to_vector
 
 from conftest import tiny_model_config
 from mtcli.checkpoint.directory import load_saved_config
-from mtcli.config import Config, SearchConfig, TrainConfig
+from mtcli.config import Config, TrainConfig
 from mtcli.data import Batch, Group, Position, batches_in_order, encode
 from mtcli.data.batches import collate
-from mtcli.engines.pytorch import TorchTranslator
+from mtcli.engines import Opened
+from mtcli.engines.pytorch import TorchEngine
 from mtcli.errors import CheckpointError, ConfigError, DataError, MtcliError
 from mtcli.models import build_model
 from mtcli.optim import build_optimizers
+from mtcli.options import SearchOptions
 from mtcli.report import Finished, Notice, StepDone, Stopped, Validated
 from mtcli.training import train_run
 from mtcli.training.loop import fit, mean_loss, summed_loss
+from mtcli.translation import LineTranslator, Request
 
 
 @pytest.fixture
@@ -86,10 +89,11 @@ def test_ten_sentences_can_be_learned_by_heart(corpus, tokenizers, encoded, opti
     groups = [Group([batch], Position())] * 150
     *_, last = fit(model, groups, optimizers, train)
     assert last.loss < 0.05
-    translator = TorchTranslator(model.eval(), tokenizers, max_pieces=128)
-    lines = [corpus.source[row] for row in rows]
+    engine = TorchEngine(model.eval(), tokenizers)
+    translator = LineTranslator(Opened(engine, tokenizers, 128, SearchOptions()))
+    requests = [Request(corpus.source[row]) for row in rows]
     for beam_size in (1, 4):
-        found = translator.translate(lines, SearchConfig(beam_size=beam_size))
+        found = translator.translate_all(requests, SearchOptions(beam_size=beam_size))
         assert [best[0].text for best in found] == [corpus.target[row] for row in rows]
 
 

@@ -97,6 +97,11 @@ class TransformerConfig(Section):
         layers = f"{self.n_encoder_layers}+{self.n_decoder_layers} layers"
         return f"{self.arch}, {layers}, width {self.d_model}, {self.n_heads} heads"
 
+    @property
+    def alignment_layer(self) -> int:
+        """The decoder layer whose cross-attention shows best which word comes from which."""
+        return max(0, self.n_decoder_layers - 2)
+
     @model_validator(mode="after")
     def _heads_divide_width(self) -> Self:
         if self.d_model % self.n_heads:
@@ -162,6 +167,12 @@ class SearchConfig(Section):
     """Exponent a in score = log_prob / length**a, which is CTranslate2's definition."""
     max_length: Whole = Field(256, gt=0)
     """Pieces after which a hypothesis is cut off."""
+    max_length_ratio: Real | None = Field(None, gt=0)
+    """Pieces after which it is cut off, for each piece of the source; null: max_length alone."""
+    no_repeat_ngram: Whole = Field(0, ge=0)
+    """No sequence of so many pieces comes twice in a translation; 0 allows all."""
+    repetition_penalty: Real = Field(1.0, gt=0)
+    """Above 1, pieces that a translation already has become less likely."""
 
     @model_validator(mode="after")
     def _beam_holds_n_best(self) -> Self:

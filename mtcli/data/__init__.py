@@ -6,10 +6,7 @@ from mtcli.data.corpus import (
     EncodedCorpus,
     encode,
     hold_out,
-    line_content,
-    read_aligned,
     read_corpus,
-    read_lines,
 )
 
 __all__ = [
@@ -23,9 +20,6 @@ __all__ = [
     "encode",
     "groups",
     "hold_out",
-    "line_content",
     "pad",
-    "read_aligned",
     "read_corpus",
-    "read_lines",
 ]

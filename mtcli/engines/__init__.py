@@ -1,18 +1,73 @@
 """The engines there are; the only place that lists them."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from mtcli.config import Config
-from mtcli.engines.base import Translation, Translator
+from mtcli.engines.base import Engine, Found, Scored, Source
+from mtcli.errors import EngineError
+from mtcli.options import EngineOptions, SearchOptions
+from mtcli.tokenizer import Tokenizers, load_tokenizers
 
-__all__ = ["Translation", "Translator", "open_translator"]
+__all__ = ["Engine", "Found", "Opened", "Scored", "Source", "open_engine"]
 
 
-def open_translator(directory: Path, *, device: str = "auto") -> tuple[Translator, Config]:
-    """The translator of a model directory, and the configuration it was trained with."""
+@dataclass(frozen=True)
+class Opened:
+    """A model directory, ready to translate."""
+
+    engine: Engine
+    tokenizers: Tokenizers
+    max_pieces: int  # the longest source the model was trained for
+    search: SearchOptions  # the model's own
+
+
+def open_engine(model: Path, options: EngineOptions, ensemble: Sequence[Path] = ()) -> Opened:
+    """The engine that suits the model and `options`; with `ensemble`, more models that vote."""
+    wants_ct2 = options.engine == "ctranslate2"
+    if options.engine == "torch" or ensemble or options.device.startswith("mps"):
+        if wants_ct2:
+            what = "an ensemble" if ensemble else f"the device {options.device}"
+            raise EngineError(f"CTranslate2 cannot use {what}", hint="use --engine torch")
+        return _open_torch(model, options, ensemble)
+    from mtcli.engines.ct2 import open_ct2  # here, so that the torch engine does not pay for it
+    from mtcli.export.directory import is_export_possible
+
+    if not wants_ct2 and not is_export_possible(model):
+        return _open_torch(model, options, ensemble)
+    engine, manifest = open_ct2(model, options)
+    search = SearchOptions(**manifest.search)
+    return Opened(engine, load_tokenizers(model), manifest.max_pieces, search)
+
+
+def _open_torch(model: Path, options: EngineOptions, others: Sequence[Path]) -> Opened:
+    import torch
+
     from mtcli.checkpoint.weights import load_model
-    from mtcli.engines.pytorch import TorchTranslator, choose_device
+    from mtcli.engines.pytorch import TorchEngine, choose_device
+    from mtcli.models.ensemble import Ensemble
 
-    loaded = load_model(directory, choose_device(device))
-    max_pieces = loaded.config.data.max_length
-    return TorchTranslator(loaded.model, loaded.tokenizers, max_pieces=max_pieces), loaded.config
+    if options.quantization not in (None, "float32"):
+        raise EngineError(
+            f"the torch engine computes in float32, not in {options.quantization}",
+            hint="leave out --quantization, or use --engine ctranslate2",
+        )
+    if options.shortlist:
+        raise EngineError("the torch engine has no shortlist", hint="leave out --shortlist")
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    device = choose_device(options.device)
+    loaded = load_model(model, device)
+    members = [loaded.model]
+    for path in others:
+        member = load_model(path, device)
+        if member.tokenizers.files() != loaded.tokenizers.files():
+            raise EngineError(
+                f"{path} has another vocabulary than {model}",
+                hint="models of an ensemble are trained with the same tokenizer",
+            )
+        members.append(member.model)
+    network = Ensemble(members).eval() if others else loaded.model
+    engine = TorchEngine(network, loaded.tokenizers, seed=options.seed)
+    search = SearchOptions(**loaded.config.search.model_dump())
+    return Opened(engine, loaded.tokenizers, loaded.config.data.max_length, search)

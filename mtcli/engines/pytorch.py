@@ -1,38 +1,80 @@
 """Translating with torch: every architecture, every device; the reference for other engines."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from mtcli.config import SearchConfig
 from mtcli.data import pad
-from mtcli.engines.base import Scored, Translator
+from mtcli.engines.base import Engine, Found, Scored, Source
 from mtcli.errors import EngineError
 from mtcli.models import TranslationModel
-from mtcli.search import beam_search
+from mtcli.options import SearchOptions
+from mtcli.search import Hypothesis, Prefix, beam_search, sample
 from mtcli.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizers
 
 
-class TorchTranslator(Translator):
+class TorchEngine(Engine):
     """Searches with our own beam search, on the device the model is on."""
 
     def __init__(
-        self, model: TranslationModel[Any], tokenizers: Tokenizers, *, max_pieces: int
+        self, model: TranslationModel[Any], tokenizers: Tokenizers, *, seed: int | None = None
     ) -> None:
-        super().__init__(tokenizers, max_pieces=max_pieces)
         self.model = model
+        self.tokenizers = tokenizers
         self.device = next(model.parameters()).device
+        self._generator = torch.Generator(self.device)
+        if seed is None:
+            self._generator.seed()
+        else:
+            self._generator.manual_seed(seed)
 
-    def search(self, sources: list[list[str]], options: SearchConfig) -> list[list[Scored]]:
-        """For each source (as pieces) its n_best targets (as pieces), best first."""
-        tokenizers = self.tokenizers
-        rows = [[*tokenizers.source.ids(pieces), EOS_ID] for pieces in sources]
+    def search(self, sources: list[Source], options: SearchOptions, limit: int) -> Found:
+        """For each source its n_best targets of at most `limit` pieces, best first."""
+        rows = [[*self.tokenizers.source.ids(source.pieces), EOS_ID] for source in sources]
         source = pad(rows, PAD_ID).to(self.device)
-        found = beam_search(self.model, source, options, bos_id=BOS_ID, eos_id=EOS_ID)
+        prefix = self._prefix(sources)
+        if options.sampling:
+            found = sample(self.model, source, options, self._generator, limit=limit, prefix=prefix)
+        else:
+            found = beam_search(self.model, source, options, limit=limit, prefix=prefix)
+        attentions = self._attentions(source, rows, found) if options.with_alignment else None
         return [
-            [Scored(tokenizers.target.pieces_of(h.ids), h.score, h.is_cut) for h in best]
-            for best in found
+            [
+                Scored(
+                    self.tokenizers.target.pieces_of(h.ids),
+                    h.score,
+                    h.is_cut,
+                    attentions[i][rank] if attentions else None,
+                )
+                for rank, h in enumerate(best)
+            ]
+            for i, best in enumerate(found)
         ]
+
+    def _prefix(self, sources: list[Source]) -> Prefix | None:
+        ids = [self.tokenizers.target.ids(source.prefix) for source in sources]
+        if not any(ids):
+            return None
+        lengths = torch.tensor([len(row) for row in ids], device=self.device)
+        return Prefix(pad(ids, PAD_ID).to(self.device), lengths)
+
+    @torch.inference_mode()
+    def _attentions(
+        self, source: Tensor, rows: list[list[int]], found: list[list[Hypothesis]]
+    ) -> list[list[Sequence[Sequence[float]] | None]]:
+        """What each hypothesis looked at: teacher forcing with what was found."""
+        flat = [(i, hypothesis) for i, best in enumerate(found) for hypothesis in best]
+        target = pad([[BOS_ID, *h.ids] for _, h in flat], PAD_ID).to(self.device)
+        owners = torch.tensor([i for i, _ in flat], device=self.device)
+        weights = self.model.alignment(source[owners], target)  # [B*n, T, S]
+        result: list[list[Sequence[Sequence[float]] | None]] = [[] for _ in found]
+        for k, (i, hypothesis) in enumerate(flat):
+            # A position looks at the source before it says its word; the end symbol is no word.
+            n_target, n_source = len(hypothesis.ids), len(rows[i]) - 1
+            result[i].append(None if weights is None else weights[k, :n_target, :n_source].tolist())
+        return result
 
 
 def choose_device(name: str) -> torch.device:

@@ -7,7 +7,7 @@ Masks are boolean and say what is ALLOWED: True means "may be looked at".
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Generic, Self, TypeVar
 
 from torch import Tensor, nn
@@ -19,19 +19,22 @@ class State:
 
     def select(self, rows: Tensor) -> Self:
         """The state of the given rows, repeated or dropped as `rows` says."""
-        selected: Self = _select(self, rows)
-        return selected
+        parts = {f.name: _select(getattr(self, f.name), rows) for f in fields(self)}
+        return replace(self, **parts)
+
+    def reorder(self, rows: Tensor) -> Self:
+        """The same, where each row is replaced by one of the same sentence, if not by itself."""
+        return self.select(rows)
 
 
 def _select(value: Any, rows: Tensor) -> Any:
     match value:
         case Tensor():
             return value.index_select(0, rows)
+        case State():
+            return value.select(rows)
         case tuple():
             return tuple(_select(item, rows) for item in value)
-        case _ if is_dataclass(value) and not isinstance(value, type):
-            parts = {f.name: _select(getattr(value, f.name), rows) for f in fields(value)}
-            return replace(value, **parts)
         case _:
             return value
 
@@ -53,6 +56,14 @@ class TranslationModel(nn.Module, ABC, Generic[S]):
     @property
     def output_weight(self) -> Tensor | None:
         """The matrix [V, D] that makes the logits, if there is one: a row for every piece."""
+        return None
+
+    def alignment(self, source: Tensor, target: Tensor) -> Tensor | None:
+        """How much each position of `target` [B, T] looks at each of `source` [B, S]: [B, T, S].
+
+        None if the architecture has nothing that shows it.
+        """
+        del source, target
         return None
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:

@@ -8,6 +8,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812  (torch's own name for it)
 from torch import Tensor, nn
 
+from mtcli.models.base import State
+
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "gelu": F.gelu,
@@ -16,18 +18,62 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 @dataclass(frozen=True)
-class KeyValues:
-    """What attention looks at. Search keeps it between steps: this is the whole KV cache."""
+class KeyValues(State):
+    """What attention looks at."""
 
     keys: Tensor  # [B, H, S, E]
     values: Tensor  # [B, H, S, E]
 
-    def append(self, new: "KeyValues") -> "KeyValues":
+
+@dataclass(frozen=True)
+class Past(State):
+    """The keys and values of the target so far: what search keeps between steps.
+
+    They stand in buffers with room for more, so that a new position is written beside the old ones
+    instead of copying them all. It is a value all the same: room that another one has taken (they
+    share `taken`) is left alone, and the buffers are copied then.
+    """
+
+    buffers: KeyValues  # [B, H, room, E]
+    length: int
+    taken: list[int]  # one number: how many positions of the buffers are in use
+
+    @classmethod
+    def begin(cls, first: KeyValues) -> "Past":
+        """A past of these positions, with no room yet: training needs none."""
+        length = first.keys.size(2)
+        return cls(first, length, [length])
+
+    @property
+    def seen(self) -> KeyValues:
+        """All positions there are."""
+        keys, values = self.buffers.keys, self.buffers.values
+        return KeyValues(keys[:, :, : self.length], values[:, :, : self.length])
+
+    def append(self, new: KeyValues) -> "Past":
         """The old positions followed by the new ones."""
-        return KeyValues(
-            keys=torch.cat([self.keys, new.keys], dim=2),
-            values=torch.cat([self.values, new.values], dim=2),
-        )
+        end = self.length + new.keys.size(2)
+        if self.taken[0] != self.length or end > self.buffers.keys.size(2):
+            rows = torch.arange(len(new.keys), device=new.keys.device)
+            return self._copied(rows, room=2 * end).append(new)
+        self.buffers.keys[:, :, self.length : end] = new.keys
+        self.buffers.values[:, :, self.length : end] = new.values
+        self.taken[0] = end
+        return Past(self.buffers, end, self.taken)
+
+    def select(self, rows: Tensor) -> "Past":
+        """The past of the given rows, with as much room as before."""
+        return self._copied(rows, room=self.buffers.keys.size(2))
+
+    def _copied(self, rows: Tensor, *, room: int) -> "Past":
+        def copied(tensor: Tensor) -> Tensor:
+            _, n_heads, _, width = tensor.shape
+            buffer = tensor.new_empty(len(rows), n_heads, room, width)
+            buffer[:, :, : self.length] = tensor[:, :, : self.length].index_select(0, rows)
+            return buffer
+
+        buffers = KeyValues(copied(self.buffers.keys), copied(self.buffers.values))
+        return Past(buffers, self.length, [self.length])
 
 
 class Attention(nn.Module):
@@ -62,6 +108,14 @@ class Attention(nn.Module):
         )  # [B, H, T, E]
         output: Tensor = self.to_output(mixed.transpose(1, 2).flatten(2))  # [B, T, D]
         return output
+
+    def weights(self, x: Tensor, seen: KeyValues, mask: Tensor | None) -> Tensor:
+        """How much each position of `x` [B, T, D] looks at each of `seen`: [B, H, T, S]."""
+        queries = self._split_heads(self.to_queries(x))  # [B, H, T, E]
+        # Where each position offers a unit vector of its own, the mixture is the weights.
+        units = torch.eye(seen.keys.size(2), dtype=x.dtype, device=x.device)  # [S, S]
+        units = units.expand(*seen.keys.shape[:2], -1, -1)  # [B, H, S, S]
+        return F.scaled_dot_product_attention(queries, seen.keys, units, attn_mask=mask)
 
     def _split_heads(self, x: Tensor) -> Tensor:
         heads = torch.unflatten(x, -1, (self.n_heads, -1))  # [B, T, H, E]

@@ -13,6 +13,7 @@ from mtcli.models.layers import (
     FeedForward,
     KeyValues,
     LearnedPositions,
+    Past,
     ScaledEmbedding,
     SinusoidalPositions,
     causal_mask,
@@ -28,12 +29,16 @@ class TransformerState(State):
 
     memory: tuple[KeyValues, ...]  # per layer: the encoded source, [B, H, S, E]
     memory_mask: Tensor  # [B, 1, 1, S]
-    past: tuple[KeyValues, ...] = ()  # per layer: the target so far; empty before the first step
+    past: tuple[Past, ...] = ()  # per layer: the target so far; empty before the first step
 
     @property
     def n_known(self) -> int:
         """How many target positions are already in `past`."""
-        return self.past[0].keys.size(2) if self.past else 0
+        return self.past[0].length if self.past else 0
+
+    def reorder(self, rows: Tensor) -> "TransformerState":
+        """Only the target differs between the rows of a sentence; the source stays where it is."""
+        return replace(self, past=tuple(past.select(rows) for past in self.past))
 
 
 class Residual(nn.Module):
@@ -90,20 +95,33 @@ class DecoderLayer(nn.Module):
     def forward(
         self,
         x: Tensor,
-        past: KeyValues | None,
+        past: Past | None,
         memory: KeyValues,
         causal: Tensor | None,
         memory_mask: Tensor,
-    ) -> tuple[Tensor, KeyValues]:
+    ) -> tuple[Tensor, Past]:
         """Read new positions `x` [B, T, D]; return them and all target positions seen so far."""
-        y = self.self_residual.before(x)
-        new = self.self_attention.key_values(y)
-        seen = past.append(new) if past else new
-        x = self.self_residual.after(x, self.self_attention(y, seen, causal))
+        x, past = self._look_back(x, past, causal)
         y = self.cross_residual.before(x)
         x = self.cross_residual.after(x, self.cross_attention(y, memory, memory_mask))
         y = self.feed_forward_residual.before(x)
-        return self.feed_forward_residual.after(x, self.feed_forward(y)), seen
+        return self.feed_forward_residual.after(x, self.feed_forward(y)), past
+
+    def alignment(
+        self, x: Tensor, memory: KeyValues, causal: Tensor | None, memory_mask: Tensor
+    ) -> Tensor:
+        """How much the positions of `x` [B, T, D] look at the source, on average of the heads."""
+        x, _ = self._look_back(x, None, causal)
+        y = self.cross_residual.before(x)
+        return self.cross_attention.weights(y, memory, memory_mask).mean(dim=1)  # [B, T, S]
+
+    def _look_back(
+        self, x: Tensor, past: Past | None, causal: Tensor | None
+    ) -> tuple[Tensor, Past]:
+        y = self.self_residual.before(x)
+        new = self.self_attention.key_values(y)
+        past = past.append(new) if past else Past.begin(new)
+        return self.self_residual.after(x, self.self_attention(y, past.seen, causal)), past
 
 
 class Transformer(TranslationModel[TransformerState]):
@@ -112,6 +130,7 @@ class Transformer(TranslationModel[TransformerState]):
     def __init__(self, config: TransformerConfig, source_size: int, target_size: int) -> None:
         super().__init__()
         width = config.d_model
+        self.alignment_layer = config.alignment_layer
         self.source_embedding = ScaledEmbedding(source_size, width)
         self.target_embedding = (
             self.source_embedding
@@ -150,17 +169,29 @@ class Transformer(TranslationModel[TransformerState]):
 
     def decode(self, target: Tensor, state: TransformerState) -> tuple[Tensor, TransformerState]:
         """Read the next target ids [B, T]."""
-        n_new, n_known = target.size(1), state.n_known
-        x = self.target_embedding(target) + self.target_positions(n_known, n_new)
-        x = self.dropout(x)  # [B, T, D]
-        causal = causal_mask(n_new, n_known, target.device)
-        seen = []
+        x, causal = self._embed_target(target, state.n_known)
+        pasts = []
         for i, layer in enumerate(self.decoder):
             past = state.past[i] if state.past else None
-            x, layer_seen = layer(x, past, state.memory[i], causal, state.memory_mask)
-            seen.append(layer_seen)
+            x, past = layer(x, past, state.memory[i], causal, state.memory_mask)
+            pasts.append(past)
         logits: Tensor = self.to_logits(self.decoder_norm(x))  # [B, T, V]
-        return logits, replace(state, past=tuple(seen))
+        return logits, replace(state, past=tuple(pasts))
+
+    def alignment(self, source: Tensor, target: Tensor) -> Tensor:
+        """How much each position of `target` [B, T] looks at each of `source` [B, S]: [B, T, S]."""
+        state = self.encode(source)
+        x, causal = self._embed_target(target, n_known=0)
+        for memory, layer in zip(state.memory, self.decoder[: self.alignment_layer], strict=False):
+            x, _ = layer(x, None, memory, causal, state.memory_mask)
+        layer, memory = self.decoder[self.alignment_layer], state.memory[self.alignment_layer]
+        return layer.alignment(x, memory, causal, state.memory_mask)
+
+    def _embed_target(self, target: Tensor, n_known: int) -> tuple[Tensor, Tensor | None]:
+        """The vectors [B, T, D] of new target positions, and what they may look at."""
+        n_new = target.size(1)
+        x = self.target_embedding(target) + self.target_positions(n_known, n_new)
+        return self.dropout(x), causal_mask(n_new, n_known, target.device)
 
     def _initialise(self) -> None:
         """Xavier's uniform distribution for all maps, as in the authors' code."""

@@ -37,6 +37,7 @@ from mtcli.optim import build_optimizers
 from mtcli.report import Event, EventLog, Finished, Notice, StepDone, Stopped
 from mtcli.tokenizer import load_tokenizers
 from mtcli.training.card import write_card
+from mtcli.training.export import export_trained
 from mtcli.training.interrupt import StopRequest, stop_on_signals
 from mtcli.training.loop import Step, fit
 from mtcli.training.preparation import Prepared, learn_pieces, prepare, read_pairs
@@ -247,6 +248,10 @@ def _save_weights(run: Run, progress: Progress) -> None:
 def _finish(run: Run, progress: Progress) -> Finished:
     """Write what is still missing, and last of all that nothing is."""
     info = weights_info(run.directory)
+    run.show(Notice("exporting to CTranslate2, and measuring a vocabulary shortlist"))
+    if shortlist := export_trained(run.directory, run.data.train_set, run.data.dev_set.shown):
+        run.report(Notice(f"shortlist: {shortlist.quality()}"))
+        run.show(Notice(f"  it makes translating {shortlist.speed:.2f} times as fast"))
     write_card(run.directory)
     reason = _reason_to_end(progress, run.config) or ""
     finished = Finished(progress.step, info.step, info.bleu, info.signature, reason)

@@ -5,14 +5,17 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from mtcli.config import Config, SearchConfig
+from mtcli.config import Config
 from mtcli.data import Corpus, EncodedCorpus, batches_in_order
-from mtcli.engines.pytorch import TorchTranslator
+from mtcli.engines import Opened
+from mtcli.engines.pytorch import TorchEngine
 from mtcli.evaluation import bleu
 from mtcli.models import TranslationModel
+from mtcli.options import SearchOptions
 from mtcli.report import Sample, Validated
 from mtcli.tokenizer import Tokenizers
 from mtcli.training.loop import mean_loss
+from mtcli.translation import LineTranslator, Request
 
 _N_SAMPLES = 2  # translations to show
 
@@ -36,11 +39,12 @@ class DevSet:
         """Measure `model`, which is in evaluation mode afterwards."""
         began = time.perf_counter()
         loss = mean_loss(model, batches_in_order(self.encoded, config.data.batch_tokens))
-        translator = TorchTranslator(model, tokenizers, max_pieces=config.data.max_length)
         # A young model does not know where to end; twice the longest dev sentence is enough.
         longest = min(config.search.max_length, 2 * int(self.encoded.target.lengths().max()))
-        greedy = SearchConfig(beam_size=1, max_length=longest)
-        found = translator.translate(self.shown.source, greedy)
+        greedy = SearchOptions(beam_size=1, max_length=longest, with_scores=False)
+        opened = Opened(TorchEngine(model, tokenizers), tokenizers, config.data.max_length, greedy)
+        requests = [Request(line) for line in self.shown.source]
+        found = LineTranslator(opened).translate_all(requests, greedy)
         translations = [candidates[0].text for candidates in found]
         score = bleu(translations, self.shown.target)
         samples = zip(self.shown.source, self.shown.target, translations, strict=True)

@@ -1,0 +1,71 @@
+"""What all commands share: the errors' way to the user, and options of the same meaning."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from mtcli.errors import MtcliError
+
+
+class ErrorsAsMessages(TyperGroup):
+    """The one place where a user's mistake becomes a message instead of a traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; errors go to stderr."""
+        try:
+            return super().invoke(ctx)
+        except MtcliError as error:
+            _complain(str(error))
+            raise typer.Exit(code=1) from error
+        except KeyboardInterrupt as error:
+            raise typer.Exit(code=130) from error
+        except BrokenPipeError as error:
+            # `mtcli ... | head` has read enough; nobody is left to write to at exit, either.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(code=0) from error
+        except OSError as error:
+            # The disk is full, a file is not readable, ...: what the system says is the message.
+            place = f"{error.filename}: " if error.filename else ""
+            _complain(f"{place}{error.strerror or error}")
+            raise typer.Exit(code=1) from error
+
+
+def _complain(message: str) -> None:
+    color = None if os.environ.get("NO_COLOR") else typer.colors.RED
+    typer.secho(f"error: {message}", fg=color, err=True)
+
+
+app = typer.Typer(
+    cls=ErrorsAsMessages,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    epilog="Start with: mtcli train train.en train.de --out my-model",
+)
+
+ModelDirectory = Annotated[
+    Path, typer.Argument(metavar="MODEL", help="Directory that `mtcli train` has made.")
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Errors only.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="One line for every step.")]
+
+
+@app.callback(invoke_without_command=True)
+def version_option(
+    version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
+) -> None:
+    """Two text files become a translator of your own."""
+    if version:
+        from mtcli import __version__
+
+        typer.echo(f"mtcli {__version__}")
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run the command line."""
+    app()

@@ -1,0 +1,62 @@
+"""`mtcli evaluate`."""
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mtcli.cli import options as given
+from mtcli.cli.base import app
+from mtcli.options import EngineOptions
+
+
+@app.command(
+    epilog="Example: mtcli evaluate runs/demo data/demo/test.en data/demo/test.de",
+)
+def evaluate(
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="[MODEL SOURCE] REFERENCE...",
+            help="A model and what it is to translate (not with --hypothesis), then references.",
+        ),
+    ],
+    hypothesis: Annotated[
+        Path | None, typer.Option(help="Score this translation; no model is needed.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON, for programs.")] = False,
+    beam_size: given.BeamSize = None,
+    length_penalty: given.LengthPenalty = None,
+    engine: given.EngineName = "auto",
+    quantization: given.Quantization = None,
+    shortlist: given.Shortlist = None,
+    threads: given.Threads = None,
+    device: given.Device = "auto",
+) -> None:
+    """Measure translations: BLEU and chrF with signature and 95 % confidence interval."""
+    from mtcli.evaluation import evaluate as score
+    from mtcli.lines import read_aligned
+    from mtcli.translation import Translator
+
+    if hypothesis is None and len(files) < 3:
+        raise typer.BadParameter("give MODEL SOURCE REFERENCE..., or --hypothesis FILE REFERENCE")
+    lines, *references = read_aligned([hypothesis, *files] if hypothesis else files[1:])
+    if hypothesis is None:
+        engine_options = EngineOptions(engine, device, quantization, threads, shortlist)
+        translator = Translator(files[0], engine=given.checked(engine_options))
+        own = translator.options
+        options = replace(
+            own,
+            n_best=1,
+            beam_size=beam_size or own.beam_size,
+            length_penalty=own.length_penalty if length_penalty is None else length_penalty,
+            with_scores=False,
+        )
+        lines = [candidates[0].text for candidates in translator.stream(lines, options)]
+    scores = score(lines, references)
+    if as_json:
+        typer.echo(json.dumps([asdict(s) for s in scores], ensure_ascii=False, indent=1))
+    else:
+        typer.echo("\n".join(map(str, scores)))

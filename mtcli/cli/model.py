@@ -1,0 +1,45 @@
+"""Commands about a model as a whole: `mtcli info` and `mtcli export`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mtcli.cli.base import ModelDirectory, app
+from mtcli.errors import EngineError
+from mtcli.options import QUANTIZATIONS
+
+
+@app.command(epilog="Example: mtcli info runs/demo")
+def info(model: ModelDirectory) -> None:
+    """Say what a model is: size, vocabulary, training, quality."""
+    from mtcli.checkpoint.directory import describe
+
+    for name, value in describe(model):
+        typer.echo(f"{name:<14}{value}")
+
+
+@app.command(epilog="Example: mtcli export runs/demo --to ctranslate2")
+def export(
+    model: ModelDirectory,
+    to: Annotated[str, typer.Option(metavar="ctranslate2", help="The format.")],
+    output: Annotated[
+        Path | None, typer.Option(help="A directory; default: ctranslate2/ inside the model's.")
+    ] = None,
+    quantization: Annotated[
+        str, typer.Option(metavar="|".join(QUANTIZATIONS), help="What weights are stored in.")
+    ] = "int8",
+) -> None:
+    """Write a model in the format of another engine; training does it, too, when it is over."""
+    from mtcli.export.directory import make_export
+    from mtcli.export.manifest import EXPORT
+
+    if to != EXPORT:
+        raise typer.BadParameter(f"--to {to}: the only format there is, is {EXPORT}")
+    if quantization not in QUANTIZATIONS:
+        names = ", ".join(QUANTIZATIONS)
+        raise typer.BadParameter(f"--quantization {quantization}: must be one of {names}")
+    if output and output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise EngineError(f"{output} is already there", hint="choose a new directory")
+    make_export(model, quantization, into=output)
+    typer.echo(output or model / EXPORT)

@@ -1,0 +1,176 @@
+"""The options of translating, for every command that translates."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mtcli.options import ENGINES, FORMATS, QUANTIZATIONS, EngineOptions
+
+_READS = "Input and output"
+_FINDS = "Search"
+_RUNS = "Engine"
+_FORMAT = "|".join(FORMATS)
+
+Output = Annotated[
+    Path | None, typer.Option(help="Default: standard output.", rich_help_panel=_READS)
+]
+Format = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        metavar=_FORMAT,
+        help="Of the output; default: that of the input, or tsv if there is more than text.",
+        rich_help_panel=_READS,
+    ),
+]
+InputFormat = Annotated[
+    str, typer.Option(metavar=_FORMAT, help="Of the input.", rich_help_panel=_READS)
+]
+Field = Annotated[str, typer.Option(help="jsonl: the field to translate.", rich_help_panel=_READS)]
+Prefix = Annotated[
+    bool,
+    typer.Option(
+        "--prefix",
+        help="Begin each translation with the field `prefix` (jsonl) or the second column (tsv).",
+        rich_help_panel=_READS,
+    ),
+]
+NBest = Annotated[
+    int | None,
+    typer.Option(min=1, help="Translations of each line, best first.", rich_help_panel=_READS),
+]
+Scores = Annotated[
+    bool,
+    typer.Option(
+        "--scores", help="Log-probability / length**length_penalty.", rich_help_panel=_READS
+    ),
+]
+Alignment = Annotated[
+    bool,
+    typer.Option(
+        "--alignment",
+        help="Source and target words that belong together: 0-0 1-2 ...",
+        rich_help_panel=_READS,
+    ),
+]
+Strict = Annotated[
+    bool,
+    typer.Option(
+        "--strict",
+        help="Invalid UTF-8 is an error; otherwise it is replaced and counted.",
+        rich_help_panel=_READS,
+    ),
+]
+
+BeamSize = Annotated[
+    int | None,
+    typer.Option(
+        min=1, help="Hypotheses kept at each step; default: the model's.", rich_help_panel=_FINDS
+    ),
+]
+LengthPenalty = Annotated[
+    float | None,
+    typer.Option(
+        min=0,
+        max=10,
+        help="Above 0 favours longer output; default: the model's.",
+        rich_help_panel=_FINDS,
+    ),
+]
+MaxLength = Annotated[
+    int | None,
+    typer.Option(min=1, help="Longest translation, in pieces.", rich_help_panel=_FINDS),
+]
+MaxLengthRatio = Annotated[
+    float | None,
+    typer.Option(
+        min=0.01, help="Longest translation, in pieces per source piece.", rich_help_panel=_FINDS
+    ),
+]
+NoRepeatNgram = Annotated[
+    int | None,
+    typer.Option(min=0, help="No sequence of N pieces comes twice.", rich_help_panel=_FINDS),
+]
+RepetitionPenalty = Annotated[
+    float | None,
+    typer.Option(
+        min=0.01, help="Above 1, what was said becomes less likely.", rich_help_panel=_FINDS
+    ),
+]
+SamplingFlag = Annotated[
+    bool,
+    typer.Option("--sampling", help="Draw at random instead of searching.", rich_help_panel=_FINDS),
+]
+Temperature = Annotated[
+    float | None,
+    typer.Option(min=0.01, help="Sampling: below 1 bolder, above flatter.", rich_help_panel=_FINDS),
+]
+TopK = Annotated[
+    int | None,
+    typer.Option(min=1, help="Sampling: from the K likeliest pieces.", rich_help_panel=_FINDS),
+]
+TopP = Annotated[
+    float | None,
+    typer.Option(
+        min=0.01, max=1, help="Sampling: from the likeliest that sum to P.", rich_help_panel=_FINDS
+    ),
+]
+Seed = Annotated[
+    int | None,
+    typer.Option(min=0, max=2**32 - 1, help="Sampling: the same again.", rich_help_panel=_FINDS),
+]
+
+EngineName = Annotated[
+    str,
+    typer.Option(
+        "--engine",
+        metavar="|".join(ENGINES),
+        help="auto: CTranslate2 if it can run the model.",
+        rich_help_panel=_RUNS,
+    ),
+]
+Quantization = Annotated[
+    str | None,
+    typer.Option(
+        metavar="|".join(QUANTIZATIONS),
+        help="CTranslate2: default int8 on a CPU, float16 on a GPU.",
+        rich_help_panel=_RUNS,
+    ),
+]
+Shortlist = Annotated[
+    bool | None,
+    typer.Option(
+        "--shortlist/--no-shortlist",
+        help="CTranslate2: only pieces that may translate the source; default: if that costs "
+        "nothing on the dev set.",
+        rich_help_panel=_RUNS,
+    ),
+]
+Ensemble = Annotated[
+    list[Path],
+    typer.Option(
+        metavar="MODEL", help="torch: a further model that votes; repeat it.", rich_help_panel=_RUNS
+    ),
+]
+Threads = Annotated[
+    int | None, typer.Option(min=1, help="Default: one for each core.", rich_help_panel=_RUNS)
+]
+BatchTokens = Annotated[
+    int | None,
+    typer.Option(min=1, help="Source positions times beams of a batch.", rich_help_panel=_RUNS),
+]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...", rich_help_panel=_RUNS)]
+
+
+def check_name(option: str, value: str | None, known: tuple[str, ...]) -> None:
+    """Refuse what is not in the list."""
+    if value is not None and value not in known:
+        raise typer.BadParameter(f"--{option} {value}: must be one of {', '.join(known)}")
+
+
+def checked(options: EngineOptions) -> EngineOptions:
+    """`options`, if their names are known."""
+    check_name("engine", options.engine, ENGINES)
+    check_name("quantization", options.quantization, QUANTIZATIONS)
+    return options

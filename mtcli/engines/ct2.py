@@ -1,0 +1,177 @@
+"""Translating with CTranslate2: fast, and without torch."""
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import ctranslate2
+
+from mtcli.engines.base import Engine, Found, Scored, Source
+from mtcli.errors import EngineError
+from mtcli.export.directory import VOCABULARY_MAP, Export, open_export
+from mtcli.export.manifest import Manifest
+from mtcli.options import EngineOptions, SearchOptions
+
+_END = "</s>"
+
+
+class Ct2Engine(Engine):
+    """Searches with CTranslate2, batch beside batch, one thread each."""
+
+    batch_tokens = 2_400
+
+    def __init__(self, export: Export, options: EngineOptions, *, device: str) -> None:
+        manifest = export.manifest
+        is_on = manifest.shortlist is not None and manifest.shortlist.is_on
+        wants_shortlist = is_on if options.shortlist is None else options.shortlist
+        if wants_shortlist and export.shortlist is None:
+            raise EngineError(
+                "the model has no vocabulary shortlist",
+                hint="`mtcli train` makes it when training is over; leave out --shortlist",
+            )
+        self.n_positions = manifest.n_positions
+        self.uses_shortlist = wants_shortlist
+        files = {**export.files}
+        if wants_shortlist and export.shortlist is not None:
+            files[VOCABULARY_MAP] = export.shortlist
+        n_threads = options.threads or _n_cores()
+        # Samples are the same again only if one batch follows the other.
+        is_serial = options.is_interactive or options.seed is not None
+        self.n_parallel = 1 if is_serial else n_threads
+        if options.seed is not None:
+            ctranslate2.set_random_seed(options.seed)
+        name, _, index = device.partition(":")
+        self._translator = ctranslate2.Translator(
+            "mtcli",
+            device=name,
+            device_index=int(index or 0),
+            compute_type=choose_quantization(options.quantization, name),
+            inter_threads=self.n_parallel,
+            intra_threads=n_threads if is_serial else 1,
+            max_queued_batches=-1,
+            files=files,
+        )
+
+    def search(self, sources: list[Source], options: SearchOptions, limit: int) -> Found:
+        """For each source its n_best targets of at most `limit` pieces, best first."""
+        return self.submit(sources, options, limit)()
+
+    def submit(
+        self, sources: list[Source], options: SearchOptions, limit: int
+    ) -> Callable[[], Found]:
+        """Ask for a search; a thread of CTranslate2 does it in the meantime."""
+        if limit > self.n_positions:
+            raise EngineError(
+                f"this model's export has {self.n_positions} positions, fewer than "
+                f"max_length={limit}",
+                hint="ask for a smaller --max-length, or use --engine torch",
+            )
+        prefixes = [list(source.prefix) for source in sources]
+        pending = self._translator.translate_batch(
+            [list(source.pieces) for source in sources],
+            prefixes if any(prefixes) else None,
+            asynchronous=True,
+            num_hypotheses=options.n_best,
+            length_penalty=options.length_penalty,
+            repetition_penalty=options.repetition_penalty,
+            no_repeat_ngram_size=options.no_repeat_ngram,
+            max_input_length=0,  # never cut a source; what is too long is split before
+            max_decoding_length=limit,
+            min_decoding_length=0,  # an empty translation is one like others
+            use_vmap=self.uses_shortlist,
+            return_end_token=True,
+            return_scores=options.with_scores,
+            **_ways(options),
+        )
+        return partial(self._collect, pending, sources, options)
+
+    def _collect(self, pending: list[Any], sources: list[Source], options: SearchOptions) -> Found:
+        found = [_scored(future.result()) for future in pending]
+        return self._with_attention(sources, found) if options.with_alignment else found
+
+    def _with_attention(self, sources: list[Source], found: Found) -> Found:
+        """What each translation looked at, seen by following it once more.
+
+        Beam search itself would tell, but mixes up the first rows of the sentences in a batch
+        (CTranslate2 4.8).
+        """
+        flat = [(s, h) for s, best in zip(sources, found, strict=True) for h in best if h.pieces]
+        results = self._translator.translate_batch(
+            [list(source.pieces) for source, _ in flat],
+            [h.pieces for _, h in flat],
+            beam_size=1,
+            max_input_length=0,
+            max_decoding_length=max((len(h.pieces) for _, h in flat), default=1),
+            return_attention=True,
+        )
+        seen = iter(result.attention[0] for result in results)
+        return [
+            [replace(h, attention=next(seen)[: len(h.pieces)] if h.pieces else []) for h in best]
+            for best in found
+        ]
+
+
+def open_ct2(model: Path, options: EngineOptions) -> tuple[Ct2Engine, Manifest]:
+    """The engine of a model directory, and what its export knows; it is made if need be."""
+    device = _choose_device(options.device)
+    quantization = choose_quantization(options.quantization, device)
+    export = open_export(model, quantization)
+    return Ct2Engine(export, options, device=device), export.manifest
+
+
+def choose_quantization(wanted: str | None, device: str) -> str:
+    """The type that weights are stored and multiplied in."""
+    kind = "cuda" if device.startswith("cuda") else "cpu"
+    supported = ctranslate2.get_supported_compute_types(kind)
+    if wanted is None:
+        return "int8" if kind == "cpu" or "float16" not in supported else "float16"
+    if wanted not in supported:
+        known = ", ".join(sorted(name for name in supported if "_" not in name))
+        raise EngineError(
+            f"CTranslate2 cannot compute in {wanted} on this {kind}",
+            hint=f"it can in {known}: see --quantization",
+        )
+    return wanted
+
+
+def _choose_device(name: str) -> str:
+    if name == "auto":
+        return "cuda" if ctranslate2.get_cuda_device_count() else "cpu"
+    kind, _, index = name.partition(":")
+    n_devices = 1 if kind == "cpu" else ctranslate2.get_cuda_device_count() if kind == "cuda" else 0
+    if not (index or "0").isdigit() or int(index or 0) >= n_devices:
+        raise EngineError(
+            f"CTranslate2 cannot use {name!r} here", hint="use cpu, or --engine torch"
+        )
+    return name
+
+
+def _ways(options: SearchOptions) -> dict[str, Any]:
+    """Beam search or sampling, in CTranslate2's words."""
+    if options.sampling is None:
+        return {"beam_size": options.beam_size}
+    return {
+        "beam_size": 1,
+        "sampling_topk": options.sampling.top_k,
+        "sampling_topp": options.sampling.top_p,
+        "sampling_temperature": options.sampling.temperature,
+    }
+
+
+def _scored(result: Any) -> list[Scored]:
+    scores = result.scores or [0.0] * len(result.hypotheses)
+    return [
+        Scored(
+            pieces=pieces[:-1] if pieces[-1:] == [_END] else pieces,
+            score=score,
+            is_cut=pieces[-1:] != [_END],
+        )
+        for pieces, score in zip(result.hypotheses, scores, strict=True)
+    ]
+
+
+def _n_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

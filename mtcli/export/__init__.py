@@ -1,0 +1,1 @@
+"""A trained model in the format of another engine: CTranslate2's, so far."""

@@ -1,0 +1,95 @@
+"""What an export knows of itself: from which files it was made, and how it is to be used."""
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mtcli.checkpoint.files import write_file
+
+EXPORT = "ctranslate2"  # the directory inside a model's
+MANIFEST = "mtcli.json"
+VERSION = 1  # of what is written; another one is made anew
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """A file as it was: size and time say at a glance that it is the same, the hash for sure."""
+
+    size: int
+    modified: int  # nanoseconds
+    sha256: str
+
+    @classmethod
+    def of(cls, path: Path) -> "Fingerprint":
+        """The fingerprint of a file."""
+        status = path.stat()
+        return cls(status.st_size, status.st_mtime_ns, _sha256(path))
+
+    def fits(self, path: Path) -> bool:
+        """Whether `path` still has this content; it may have been copied in the meantime."""
+        if not path.is_file() or path.stat().st_size != self.size:
+            return False
+        return path.stat().st_mtime_ns == self.modified or _sha256(path) == self.sha256
+
+
+@dataclass(frozen=True)
+class Shortlist:
+    """The vocabulary map, and what it cost on the dev set when training was over."""
+
+    is_on: bool  # unless the user says otherwise
+    bleu: float
+    bleu_without: float
+    speed: float  # sentences per second, as a multiple of the speed without it
+
+    def quality(self) -> str:
+        """What it costs, in words."""
+        state = "on" if self.is_on else "off: it costs too much"
+        return f"dev BLEU {self.bleu:.2f} with it, {self.bleu_without:.2f} without; {state}"
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """All that translating needs to know and that CTranslate2's own files do not say."""
+
+    inputs: dict[str, Fingerprint]  # the model's files, by name
+    max_pieces: int  # the longest source the model was trained for
+    n_positions: int  # the longest source or target it can represent
+    search: dict[str, Any]  # the model's own options
+    shortlist: Shortlist | None = None
+    files: tuple[str, ...] = field(default=())  # what CTranslate2 reads, besides the weights
+    version: int = VERSION
+
+    def is_fresh(self, model: Path) -> bool:
+        """Whether the files of the model directory are still those it was made from."""
+        return all(print_.fits(model / name) for name, print_ in self.inputs.items())
+
+    def write(self, export: Path) -> None:
+        """Put it into an export; last of all, for without it the export counts as unfinished."""
+        write_file(export / MANIFEST, json.dumps(asdict(self), indent=1) + "\n")
+
+
+def fingerprints(model: Path, names: Iterable[str]) -> dict[str, Fingerprint]:
+    """The fingerprints of those files that are there."""
+    return {name: Fingerprint.of(model / name) for name in names if (model / name).is_file()}
+
+
+def read_manifest(export: Path) -> Manifest | None:
+    """The manifest of an export; None if there is none that this version understands."""
+    try:
+        facts = json.loads((export / MANIFEST).read_bytes())
+        if facts["version"] != VERSION:
+            return None
+        inputs = {name: Fingerprint(**value) for name, value in facts["inputs"].items()}
+        shortlist = Shortlist(**facts["shortlist"]) if facts["shortlist"] else None
+        parts = {"inputs": inputs, "shortlist": shortlist, "files": tuple(facts["files"])}
+        return Manifest(**{**facts, **parts})
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None  # missing or damaged: it costs little to make it anew
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,53 @@
+"""The translator that Python programs use."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+
+from mtcli.engines import open_engine
+from mtcli.options import EngineOptions, SearchOptions
+from mtcli.translation.translator import LineTranslator, Request, Translation
+
+_WINDOW = 2048  # lines that are sorted by length together
+
+
+class Translator(LineTranslator):
+    """A model directory, ready to translate:
+
+        translator = Translator("my-model")
+        translator.translate(["Hello."])
+
+    What `mtcli translate` can, it can as well: `options` holds the model's own way of searching,
+    and `dataclasses.replace(translator.options, n_best=5)` another one.
+    """
+
+    def __init__(
+        self,
+        model: str | Path,
+        *,
+        engine: EngineOptions | None = None,
+        ensemble: Sequence[str | Path] = (),
+        batch_tokens: int | None = None,
+    ) -> None:
+        others = [Path(other) for other in ensemble]
+        opened = open_engine(Path(model), engine or EngineOptions(), others)
+        super().__init__(opened, batch_tokens=batch_tokens)
+
+    def translate(self, lines: Iterable[str], *, beam_size: int | None = None) -> list[str]:
+        """The translation of each line, in their order; a blank line stays blank."""
+        options = replace(self.options, n_best=1, beam_size=beam_size or self.options.beam_size)
+        return [candidates[0].text for candidates in self.stream(lines, options)]
+
+    def stream(
+        self, lines: Iterable[str], options: SearchOptions | None = None
+    ) -> Iterator[list[Translation]]:
+        """For each line its translations, best first; of lines without end, too."""
+        windows = _windows(map(Request, lines))
+        for group in self.flow(windows, options or self.options):
+            yield from group
+
+
+def _windows(requests: Iterator[Request]) -> Iterator[list[Request]]:
+    while window := list(islice(requests, _WINDOW)):
+        yield window

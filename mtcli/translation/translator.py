@@ -1,0 +1,207 @@
+"""Lines in, translations out; what must never differ between engines is done here."""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from mtcli.engines import Found, Opened, Scored, Source
+from mtcli.options import SearchOptions
+from mtcli.tokenizer import Tokenizer
+from mtcli.translation.alignment import Alignment, align, word_numbers
+from mtcli.translation.guard import is_runaway
+from mtcli.translation.parts import Part, glue, split
+
+_MAX_ROWS = 1024  # of a batch, all beams counted
+
+
+@dataclass(frozen=True)
+class Request:
+    """A line that somebody wants to have translated."""
+
+    text: str
+    prefix: str = ""  # how the translation is to begin
+
+
+@dataclass(frozen=True)
+class Translation:
+    """What a line becomes, and how sure the model is of it."""
+
+    text: str
+    score: float
+    alignment: Alignment | None = None  # if asked for: which word comes from which
+    n_parts: int = 1  # more than one: the line was too long and was translated in parts
+    is_cut: bool = False  # the search was not allowed to go on to its end
+    is_runaway: bool = False  # says the same again and again
+
+
+class LineTranslator:
+    """Tokenises, splits, batches, searches and puts together again, over any engine."""
+
+    def __init__(self, opened: Opened, *, batch_tokens: int | None = None) -> None:
+        self.engine = opened.engine
+        self.tokenizers = opened.tokenizers
+        self.max_pieces = opened.max_pieces
+        self.options = opened.search  # the model's own
+        self.batch_tokens = batch_tokens or opened.engine.batch_tokens
+
+    def translate_all(
+        self, requests: Sequence[Request], options: SearchOptions
+    ) -> list[list[Translation]]:
+        """The n_best translations of each line, in the order of the lines; blank stays blank."""
+        return [line for group in self.flow([requests], options) for line in group]
+
+    def flow(
+        self, groups: Iterable[Sequence[Request]], options: SearchOptions
+    ) -> Iterator[list[list[Translation]]]:
+        """The translations of group after group; while one is searched, the next is prepared.
+
+        An empty group says that no more lines are there for now: what is under way is brought to
+        its end before the next group is asked for.
+        """
+        windows: deque[_Window] = deque()
+        under_way: deque[Callable[[], None]] = deque()
+        for group in groups:
+            if not group:
+                _finish(under_way, 0)
+            else:
+                windows.append(_Window(self, group, options))
+                for rows in windows[-1].batches(self.batch_tokens):
+                    under_way.append(windows[-1].begin(rows))
+                    # Twice as many as are worked on: nobody waits, and a stop comes soon.
+                    _finish(under_way, 2 * self.engine.n_parallel)
+            while windows and windows[0].is_done:
+                yield windows.popleft().translations()
+        _finish(under_way, 0)
+        for window in windows:
+            yield window.translations()
+
+
+def _finish(under_way: deque[Callable[[], None]], n_left: int) -> None:
+    while len(under_way) > n_left:
+        under_way.popleft()()
+
+
+class _Window:
+    """Lines that are translated together: sorted by length, and each source searched once."""
+
+    def __init__(
+        self, translator: LineTranslator, requests: Sequence[Request], options: SearchOptions
+    ) -> None:
+        self.engine, self.options = translator.engine, options
+        self.source, self.target = translator.tokenizers.source, translator.tokenizers.target
+        self.lines = [self._parts(request, translator.max_pieces) for request in requests]
+        prefixes = [self.target.pieces(request.prefix) for request in requests]
+        self.rows: list[list[int]] = []  # of each line's parts in `sources`
+        self.sources: list[Source] = []
+        known: dict[Source, int] = {}
+        for parts, prefix in zip(self.lines, prefixes, strict=True):
+            self.rows.append([])
+            for i, part in enumerate(parts):
+                source = Source(part.pieces, () if i else tuple(prefix))
+                row = known.setdefault(source, len(self.sources))
+                if row == len(self.sources):
+                    self.sources.append(source)
+                if options.sampling:  # the same line may become something else each time
+                    known.clear()
+                self.rows[-1].append(row)
+        self.found: Found = [[] for _ in self.sources]
+        self.n_open = len(self.sources)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all is found."""
+        return self.n_open == 0
+
+    def batches(self, batch_tokens: int) -> Iterator[list[int]]:
+        """Rows of `sources` that are searched together: of like length, the longest first.
+
+        Which rows share a batch never changes what is found: they have the same limit, and either
+        all of them have a prefix or none.
+        """
+        keys = [
+            (self.options.limit(len(s.pieces), len(s.prefix)), bool(s.prefix), len(s.pieces))
+            for s in self.sources
+        ]
+        beam_size = self.options.n_best if self.options.sampling else self.options.beam_size
+        batch: list[int] = []
+        room = 0
+        for row in sorted(range(len(keys)), key=keys.__getitem__, reverse=True):
+            if batch and (len(batch) >= room or keys[row][:2] != keys[batch[0]][:2]):
+                yield batch
+                batch = []
+            if not batch:
+                # The rows count as well: each has a probability for every piece there is.
+                room = min(batch_tokens // (keys[row][2] + 1), _MAX_ROWS) // beam_size
+            batch.append(row)
+        if batch:
+            yield batch
+
+    def begin(self, rows: list[int]) -> Callable[[], None]:
+        """Start to search for `rows`; calling what is returned waits for it to end."""
+        sources = [self.sources[row] for row in rows]
+        limit = self.options.limit(len(sources[0].pieces), len(sources[0].prefix))
+        result = self.engine.submit(sources, self.options, limit)
+
+        def finish() -> None:
+            for row, candidates in zip(rows, result(), strict=True):
+                self.found[row] = candidates
+            self.n_open -= len(rows)
+
+        return finish
+
+    def translations(self) -> list[list[Translation]]:
+        """The n_best translations of each line."""
+        return [
+            self._joined(parts, [self.found[row] for row in rows])
+            for parts, rows in zip(self.lines, self.rows, strict=True)
+        ]
+
+    def _parts(self, request: Request, max_pieces: int) -> list[Part]:
+        return split(self.source.pieces(request.text), max_pieces)
+
+    def _joined(self, parts: list[Part], found: Found) -> list[Translation]:
+        """The translations of a line from those of its parts: best with best, and so on."""
+        if not parts:
+            return [Translation("", 0.0, alignment=() if self.options.with_alignment else None)]
+        return [
+            joined(parts, [self._translation(p, s) for p, s in zip(parts, same, strict=True)])
+            for same in zip(*found, strict=False)
+        ]
+
+    def _translation(self, part: Part, scored: Scored) -> Translation:
+        attention = scored.attention if self.options.with_alignment else None
+        return Translation(
+            text=one_line(self.target, scored.pieces),
+            score=scored.score,
+            alignment=None if attention is None else align(part.pieces, scored.pieces, attention),
+            is_cut=scored.is_cut,
+            is_runaway=is_runaway(part.pieces, scored.pieces),
+        )
+
+
+def joined(parts: Sequence[Part], translations: Sequence[Translation]) -> Translation:
+    """One translation of a line from one of each of its parts."""
+    if len(parts) == 1:
+        return translations[0]
+    text, links, n_source = "", list[tuple[int, int]](), 0
+    for part, translation in zip(parts, translations, strict=True):
+        between = glue(text, translation.text, is_inside_word=part.is_inside_word)
+        source_start = n_source - part.is_inside_word
+        target_start = len(text.split()) - bool(text and translation.text and not between)
+        links += [(source_start + i, target_start + j) for i, j in translation.alignment or ()]
+        n_source = source_start + word_numbers(part.pieces)[-1] + 1
+        text += between + translation.text
+    return Translation(
+        text,
+        score=sum(translation.score for translation in translations),
+        alignment=None if translations[0].alignment is None else tuple(sorted(links)),
+        n_parts=len(parts),
+        is_cut=any(translation.is_cut for translation in translations),
+        is_runaway=any(translation.is_runaway for translation in translations),
+    )
+
+
+def one_line(tokenizer: Tokenizer, pieces: Sequence[str]) -> str:
+    """The text of `pieces`; bytes may spell a line break, which a translation never has."""
+    text = tokenizer.text(pieces)
+    return text if text.isprintable() else " ".join(text.splitlines())
