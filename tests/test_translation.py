@@ -30,7 +30,7 @@ class Echo(Engine):
         self.batches.append(sources)
         assert max(len(source.pieces) for source in sources) <= self.max_pieces
         room = (max(len(source.pieces) for source in sources) + 1) * len(sources)
-        assert room * options.beam_size <= self.batch_tokens or len(sources) == 1
+        assert room <= self.batch_tokens or len(sources) == 1
         assert {options.limit(len(s.pieces), len(s.prefix)) for s in sources} == {limit}
         return [
             [Scored([*s.prefix, *s.pieces], -1.0, attention=identity(len(s.pieces)))]

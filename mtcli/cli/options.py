@@ -158,7 +158,9 @@ Threads = Annotated[
 ]
 BatchTokens = Annotated[
     int | None,
-    typer.Option(min=1, help="Source positions times beams of a batch.", rich_help_panel=_RUNS),
+    typer.Option(
+        min=1, help="Source positions of a batch, padding included.", rich_help_panel=_RUNS
+    ),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...", rich_help_panel=_RUNS)]
 

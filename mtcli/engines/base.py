@@ -33,7 +33,7 @@ class Engine(ABC):
     """Executes a model. Sources that share a batch also share `SearchOptions.limit`."""
 
     n_parallel = 1  # batches that it works on at the same time
-    batch_tokens = 16_384  # source positions of a batch that suit it, times beams, with padding
+    batch_tokens = 4_096  # source positions of a batch that suit it, padding included
 
     @abstractmethod
     def search(self, sources: list[Source], options: SearchOptions, limit: int) -> Found:

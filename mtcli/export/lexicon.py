@@ -25,6 +25,11 @@ class Lexicon:
     targets: Ints
     probabilities: Floats
 
+    def without(self, targets: Ints) -> "Lexicon":
+        """What is left when these targets are known anyway."""
+        kept = ~np.isin(self.targets, targets)
+        return Lexicon(self.sources[kept], self.targets[kept], self.probabilities[kept])
+
 
 def learn_lexicon(corpus: EncodedCorpus, target_size: int) -> Lexicon:
     """The lexicon of a corpus whose target vocabulary has so many pieces."""
@@ -52,11 +57,11 @@ def _expected_counts(corpus: EncodedCorpus, rows: Ints, target_size: int) -> tup
     keys, places = np.unique(keys, return_inverse=True)
     sources = keys // target_size
     starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])  # of the links of each target word
-    probabilities = np.ones(len(keys))
+    counts = probabilities = np.ones(len(keys))
     for _ in range(_ROUNDS):
         weights = probabilities[places]
         weights /= np.repeat(np.add.reduceat(weights, starts), sizes)
-        counts: Floats = np.bincount(places, weights=weights)
+        counts = np.bincount(places, weights=weights).astype(np.float64)
         probabilities = counts / np.bincount(sources, weights=counts)[sources]
     is_likely = counts >= _LEAST_COUNT
     return keys[is_likely], counts[is_likely]

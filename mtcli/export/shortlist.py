@@ -9,9 +9,9 @@ from mtcli.data import EncodedCorpus
 from mtcli.export.lexicon import Lexicon, learn_lexicon
 from mtcli.tokenizer import Tokenizers
 
-_MOST_CANDIDATES = 40  # of a source piece
-_LEAST_PROBABILITY = 1e-3
-_N_FREQUENT = 100  # target pieces that are candidates whatever the source is
+_MOST_CANDIDATES = 80  # of a source piece, besides the frequent ones
+_LEAST_PROBABILITY = 1e-4
+_FREQUENT_SHARE = 0.1  # of the target vocabulary: candidates whatever the source is
 _SPACE = re.compile(r"[ \t\n\r]")
 _BYTE = re.compile(r"<0x[0-9A-F]{2}>")
 
@@ -23,9 +23,11 @@ def vocabulary_map(corpus: EncodedCorpus, tokenizers: Tokenizers) -> str:
     what is spelt in bytes may become anything that is spelt so.
     """
     source, target = tokenizers.source.vocabulary, tokenizers.target.vocabulary
-    frequent = np.argsort(-np.bincount(corpus.target.flat, minlength=len(target)), kind="stable")
-    lines = [_line("", [target[i] for i in frequent[:_N_FREQUENT]])]
-    candidates = _candidates(learn_lexicon(corpus, len(target)), len(source))
+    counts = np.bincount(corpus.target.flat, minlength=len(target))
+    frequent = np.argsort(-counts, kind="stable")[: round(_FREQUENT_SHARE * len(target))]
+    lines = [_line("", [target[i] for i in frequent])]
+    lexicon = learn_lexicon(corpus, len(target)).without(frequent)
+    candidates = _candidates(lexicon, len(source))
     known = set(target)
     spelt = [piece for piece in target if _BYTE.fullmatch(piece)]
     for piece, ids in zip(source, candidates, strict=True):

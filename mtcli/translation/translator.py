@@ -122,7 +122,7 @@ class _Window:
             (self.options.limit(len(s.pieces), len(s.prefix)), bool(s.prefix), len(s.pieces))
             for s in self.sources
         ]
-        beam_size = self.options.n_best if self.options.sampling else self.options.beam_size
+        n_rows = self.options.n_best if self.options.sampling else self.options.beam_size
         batch: list[int] = []
         room = 0
         for row in sorted(range(len(keys)), key=keys.__getitem__, reverse=True):
@@ -131,7 +131,7 @@ class _Window:
                 batch = []
             if not batch:
                 # The rows count as well: each has a probability for every piece there is.
-                room = min(batch_tokens // (keys[row][2] + 1), _MAX_ROWS) // beam_size
+                room = min(batch_tokens // (keys[row][2] + 1), _MAX_ROWS // n_rows)
             batch.append(row)
         if batch:
             yield batch

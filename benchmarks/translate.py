@@ -1,0 +1,92 @@
+"""Whole-process times of mtcli beside its peers: same weights, same lines, in turns, medians.
+
+python benchmarks/translate.py MODEL SOURCE [REFERENCE] [--lines N] [--beam-size N] [--rounds N]
+                               [--hugging-face PYTHON]
+
+MODEL is a directory that `mtcli train` has made; PYTHON the interpreter of an environment that has
+Hugging Face transformers. Every contender reads the file, translates it and writes a file.
+"""
+
+import argparse
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from mtcli.evaluation import bleu
+from mtcli.lines import read_lines
+
+HERE = Path(__file__).parent
+
+
+def contenders(arguments: argparse.Namespace, scratch: Path) -> dict[str, list[str]]:
+    """The command of each; {out} stands for the file that it writes."""
+    model, source, beam = arguments.model, scratch / "source", str(arguments.beam_size)
+    mtcli = [sys.executable, "-m", "mtcli", "translate", model, str(source), "--beam-size", beam]
+    mtcli += ["--output", "{out}"]
+    export, tokenizer = scratch / "export", Path(model) / "tokenizer.model"
+    make = [sys.executable, "-m", "mtcli", "export", model, "--to", "ctranslate2"]
+    subprocess.run([*make, "--output", str(export)], check=True, stdout=subprocess.DEVNULL)
+    direct = [sys.executable, str(HERE / "direct_ctranslate2.py"), str(export), str(tokenizer)]
+    commands = {
+        "mtcli": [*mtcli, "--shortlist"],
+        "mtcli --no-shortlist": [*mtcli, "--no-shortlist"],
+        "CTranslate2 int8, directly": [*direct, str(source), "{out}", beam],
+    }
+    if arguments.torch:
+        commands["mtcli --engine torch"] = [*mtcli, "--engine", "torch"]
+    if arguments.hugging_face:
+        script = str(HERE / "hugging_face.py")
+        commands["Hugging Face generate"] = [
+            arguments.hugging_face, script, model, str(source), "{out}", beam,
+        ]  # fmt: skip
+    return commands
+
+
+def timed(command: list[str], out: Path) -> float:
+    """The seconds that `command` takes."""
+    began = time.perf_counter()
+    subprocess.run([part.format(out=out) for part in command], check=True, capture_output=True)
+    return time.perf_counter() - began
+
+
+def main() -> None:
+    """Measure, and print a table."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("model")
+    parser.add_argument("source", type=Path)
+    parser.add_argument("reference", type=Path, nargs="?")
+    parser.add_argument("--lines", type=int)
+    parser.add_argument("--beam-size", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--hugging-face", help="slow: it runs in the first round only")
+    parser.add_argument("--torch", action="store_true", help="slow, too")
+    arguments = parser.parse_args()
+    scratch = Path(tempfile.mkdtemp())
+    lines = list(read_lines(arguments.source))[: arguments.lines]
+    (scratch / "source").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    commands = contenders(arguments, scratch)
+    seconds: dict[str, list[float]] = {name: [] for name in commands}
+    for i in range(arguments.rounds):
+        for name, command in commands.items():
+            if i == 0 or not name.startswith(("Hugging", "mtcli --engine")):
+                seconds[name].append(timed(command, scratch / name))
+    base = statistics.median(seconds["CTranslate2 int8, directly"])
+    print(f"{len(lines)} lines, beam {arguments.beam_size}, medians of {arguments.rounds} rounds\n")
+    print("| contender | seconds | sentences/s | against CTranslate2 directly | BLEU |")
+    print("| --- | --- | --- | --- | --- |")
+    for name, times in seconds.items():
+        middle = statistics.median(times)
+        score = ""
+        if arguments.reference:
+            references = list(read_lines(arguments.reference))[: len(lines)]
+            score = f"{bleu(list(read_lines(scratch / name)), references).value:.2f}"
+        rate = len(lines) / middle
+        print(f"| {name} | {middle:.2f} | {rate:.0f} | {base / middle:.2f} x | {score} |")
+    shutil.rmtree(scratch)
+
+
+main()
