@@ -30,13 +30,17 @@ class Tokenizer:
         return len(self.vocabulary)
 
     def pieces(self, text: str) -> list[str]:
-        """The subwords of `text`.
+        """The subwords of `text`."""
+        return self.pieces_of_each([text])[0]
+
+    def pieces_of_each(self, texts: Sequence[str]) -> list[list[str]]:
+        """The subwords of many texts.
 
         By way of their ids: asked for strings, SentencePiece gives what it does not know as it
         stands in the text, and a </s> made of unknown characters would then end the sentence.
         """
-        ids = self._processor.encode(_encodable(text))
-        return [self.vocabulary[i] for i in ids]
+        rows = self._processor.encode([_encodable(text) for text in texts], num_threads=1)
+        return [[self.vocabulary[i] for i in row] for row in rows]
 
     def ids(self, pieces: Sequence[str]) -> list[int]:
         """The numbers of `pieces`, with nothing added."""
@@ -52,7 +56,13 @@ class Tokenizer:
 
     def text(self, pieces: Sequence[str]) -> str:
         """The text that `pieces` spell."""
-        return cast(str, self._processor.decode_pieces(list(pieces)))
+        return self.text_of_each([pieces])[0]
+
+    def text_of_each(self, rows: Sequence[Sequence[str]]) -> list[str]:
+        """The texts that many rows of pieces spell."""
+        spelt = [list(row) for row in rows if row]  # SentencePiece cannot tell what [] is made of
+        texts = iter(self._processor.decode(spelt, num_threads=1) if spelt else [])
+        return [cast(str, next(texts)) if row else "" for row in rows]
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ _END = "</s>"
 class Ct2Engine(Engine):
     """Searches with CTranslate2, batch beside batch, one thread each."""
 
-    batch_tokens = 512  # small ones stay in the cache, and have fewer candidates in a shortlist
+    batch_tokens = 384  # small ones stay in the cache, and have fewer candidates in a shortlist
 
     def __init__(self, export: Export, options: EngineOptions, *, device: str) -> None:
         manifest = export.manifest

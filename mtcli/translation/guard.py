@@ -5,6 +5,7 @@ from collections.abc import Sequence
 _LONGEST_LOOP = 8  # pieces that are said again and again
 _LEAST_TIMES = 4
 _LEAST_LENGTH = 12  # pieces; "no no no no" is a sentence, too
+_LEAST_AGAIN = 9  # pieces that any such repetition has said before: three pieces, four times
 
 
 def is_runaway(source: Sequence[str], target: Sequence[str]) -> bool:
@@ -13,6 +14,8 @@ def is_runaway(source: Sequence[str], target: Sequence[str]) -> bool:
 
 
 def _repeats(pieces: Sequence[str]) -> bool:
+    if len(pieces) - len(set(pieces)) < _LEAST_AGAIN:
+        return False
     for period in range(1, _LONGEST_LOOP + 1):
         needed = max(_LEAST_TIMES * period, _LEAST_LENGTH) - period
         run = 0

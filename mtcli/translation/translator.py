@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from mtcli.engines import Found, Opened, Scored, Source
 from mtcli.options import SearchOptions
-from mtcli.tokenizer import Tokenizer
 from mtcli.translation.alignment import Alignment, align, word_numbers
 from mtcli.translation.guard import is_runaway
 from mtcli.translation.parts import Part, glue, split
@@ -89,8 +88,9 @@ class _Window:
     ) -> None:
         self.engine, self.options = translator.engine, options
         self.source, self.target = translator.tokenizers.source, translator.tokenizers.target
-        self.lines = [self._parts(request, translator.max_pieces) for request in requests]
-        prefixes = [self.target.pieces(request.prefix) for request in requests]
+        pieces = self.source.pieces_of_each([request.text for request in requests])
+        self.lines = [split(line, translator.max_pieces) for line in pieces]
+        prefixes = [self.target.pieces(r.prefix) if r.prefix else [] for r in requests]
         self.rows: list[list[int]] = []  # of each line's parts in `sources`
         self.sources: list[Source] = []
         known: dict[Source, int] = {}
@@ -151,32 +151,32 @@ class _Window:
 
     def translations(self) -> list[list[Translation]]:
         """The n_best translations of each line."""
+        flat = [scored.pieces for candidates in self.found for scored in candidates]
+        texts = map(one_line, self.target.text_of_each(flat))
+        each = [
+            [self._translation(source, scored, next(texts)) for scored in candidates]
+            for source, candidates in zip(self.sources, self.found, strict=True)
+        ]
         return [
-            self._joined(parts, [self.found[row] for row in rows])
+            self._joined(parts, [each[row] for row in rows])
             for parts, rows in zip(self.lines, self.rows, strict=True)
         ]
 
-    def _parts(self, request: Request, max_pieces: int) -> list[Part]:
-        return split(self.source.pieces(request.text), max_pieces)
+    def _translation(self, source: Source, scored: Scored, text: str) -> Translation:
+        attention = scored.attention if self.options.with_alignment else None
+        return Translation(
+            text,
+            scored.score,
+            None if attention is None else align(source.pieces, scored.pieces, attention),
+            is_cut=scored.is_cut,
+            is_runaway=is_runaway(source.pieces, scored.pieces),
+        )
 
-    def _joined(self, parts: list[Part], found: Found) -> list[Translation]:
+    def _joined(self, parts: list[Part], each: list[list[Translation]]) -> list[Translation]:
         """The translations of a line from those of its parts: best with best, and so on."""
         if not parts:
             return [Translation("", 0.0, alignment=() if self.options.with_alignment else None)]
-        return [
-            joined(parts, [self._translation(p, s) for p, s in zip(parts, same, strict=True)])
-            for same in zip(*found, strict=False)
-        ]
-
-    def _translation(self, part: Part, scored: Scored) -> Translation:
-        attention = scored.attention if self.options.with_alignment else None
-        return Translation(
-            text=one_line(self.target, scored.pieces),
-            score=scored.score,
-            alignment=None if attention is None else align(part.pieces, scored.pieces, attention),
-            is_cut=scored.is_cut,
-            is_runaway=is_runaway(part.pieces, scored.pieces),
-        )
+        return [joined(parts, same) for same in zip(*each, strict=False)]
 
 
 def joined(parts: Sequence[Part], translations: Sequence[Translation]) -> Translation:
@@ -201,7 +201,6 @@ def joined(parts: Sequence[Part], translations: Sequence[Translation]) -> Transl
     )
 
 
-def one_line(tokenizer: Tokenizer, pieces: Sequence[str]) -> str:
-    """The text of `pieces`; bytes may spell a line break, which a translation never has."""
-    text = tokenizer.text(pieces)
+def one_line(text: str) -> str:
+    """`text` without line breaks: bytes may spell one, which a translation never has."""
     return text if text.isprintable() else " ".join(text.splitlines())
