@@ -5,6 +5,7 @@ from pathlib import Path
 
 from mtcli.errors import DataError
 
+WINDOW = 2048  # lines that are translated together: enough to sort by length, few enough to keep
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 FORMATS = ("text", "tsv", "jsonl")
 ENGINES = ("auto", "ctranslate2", "torch")
+_MANY = 2**31 - 1
 QUANTIZATIONS = ("int8", "int16", "float32", "float16", "bfloat16")
 
 
@@ -15,6 +16,11 @@ class Sampling:
     temperature: float = 1.0  # below 1 bolder towards the likely, above 1 flatter
     top_k: int = 0  # draw from so many of the most likely pieces; 0: from all
     top_p: float = 1.0  # draw from the most likely pieces that have this probability together
+
+    def __post_init__(self) -> None:
+        _check("temperature", self.temperature, 0.01, 100)
+        _check("top_k", self.top_k, 0, _MANY)
+        _check("top_p", self.top_p, 0.001, 1)
 
 
 @dataclass(frozen=True)
@@ -33,8 +39,17 @@ class SearchOptions:
     with_alignment: bool = False
 
     def __post_init__(self) -> None:
+        _check("beam_size", self.beam_size, 1, 1000)
+        _check("n_best", self.n_best, 1, 1000)
+        _check("length_penalty", self.length_penalty, 0, 10)
+        _check("max_length", self.max_length, 1, _MANY)
+        _check("max_length_ratio", self.max_length_ratio or 1, 0.01, 1000)
+        _check("no_repeat_ngram", self.no_repeat_ngram, 0, _MANY)
+        _check("repetition_penalty", self.repetition_penalty, 0.01, 100)
         if self.n_best > self.beam_size and not self.sampling:
             raise ValueError(f"n_best={self.n_best} needs a beam_size of at least as much")
+        if self.n_best > 1 and self.sampling and self.sampling.top_k == 1:
+            raise ValueError("with top_k=1 all samples are the same; n_best has to be 1, too")
 
     def limit(self, n_source: int, n_prefix: int = 0) -> int:
         """The longest translation of a source of so many pieces, a given prefix included.
@@ -45,6 +60,12 @@ class SearchOptions:
         ratio = self.max_length_ratio
         free = self.max_length if ratio is None else _up_to_eight(ratio * n_source)
         return min(self.max_length, free) + _up_to_eight(n_prefix)
+
+
+def _check(name: str, value: float, least: float, most: float) -> None:
+    """Refuse what is out of range, and what is not a number."""
+    if not least <= value <= most:
+        raise ValueError(f"{name}={value} is not between {least} and {most}")
 
 
 def _up_to_eight(n: float) -> int:
@@ -61,4 +82,3 @@ class EngineOptions:
     threads: int | None = None  # None: one for every core
     shortlist: bool | None = None  # None: if training found that it costs nothing
     seed: int | None = None  # of sampling: the same seed and file give the same samples
-    is_interactive: bool = False  # all threads for one sentence, instead of one each for many

@@ -1,6 +1,8 @@
 """Every command and every mistake, as the user sees them."""
 
 import json
+import os
+import pty
 import shutil
 import signal
 import subprocess
@@ -164,6 +166,18 @@ def test_a_path_that_cannot_be_written_is_named(corpus_files, tmp_path, tiny_opt
         ["train", "--nonsense"],
         ["evaluate", "model", "source"],
         ["translate"],
+        ["translate", "model", "--engine", "warp"],
+        ["translate", "model", "--quantization", "int4"],
+        ["translate", "model", "--format", "xml"],
+        ["translate", "model", "--format", "text", "--scores"],
+        ["translate", "model", "--input-format", "csv"],
+        ["translate", "model", "--prefix"],
+        ["translate", "model", "--top-k", "3"],
+        ["translate", "model", "--beam-size", "0"],
+        ["translate", "model", "--sampling", "--beam-size", "2"],
+        ["translate", "model", "--field", "translation", "--input-format", "jsonl"],
+        ["export", "model", "--to", "onnx"],
+        ["export", "model", "--to", "ctranslate2", "--quantization", "int4"],
         ["nonsense"],
     ],
 )
@@ -195,6 +209,97 @@ def test_a_file_is_not_translated_onto_itself(model, corpus_files):
     assert result.exit_code == 1
     assert "is an input, too" in result.stderr
     assert corpus_files[0].read_bytes() == before
+
+
+def jsonl(result):
+    assert result.exit_code == 0, result.stderr
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def test_what_is_asked_for_is_told(model):
+    lines = b"the man sees a book\nwater\n"
+    plain = run("translate", model, stdin=lines).stdout.splitlines()
+    extras = ["--n-best", 2, "--scores", "--alignment"]
+    table = run("translate", model, *extras, stdin=lines).stdout
+    rows = [row.split("\t") for row in table.splitlines()]
+    assert [len(row) for row in rows] == [6, 6]
+    assert [row[0] for row in rows] == plain
+    assert all(float(row[1]) >= float(row[4]) for row in rows)
+    told = jsonl(run("translate", model, *extras, "--format", "jsonl", stdin=lines))
+    for row, facts, text in zip(rows, told, lines.decode().splitlines(), strict=True):
+        assert facts["text"] == text
+        assert [facts["translation"], f"{facts['score']:.4f}", facts["alignment"]] == row[:3]
+        assert facts["candidates"][1]["translation"] == row[3]
+        for link in facts["alignment"].split():
+            i, j = map(int, link.split("-"))
+            assert i < len(text.split())
+            assert j < len(facts["translation"].split())
+
+
+def test_jsonl_goes_in_and_out(model):
+    stdin = b'{"id": 7, "src": "water", "prefix": "das Haus"}\n\n{"src": "", "x": null}\n'
+    options = ["--input-format", "jsonl", "--field", "src", "--prefix", "--max-length", 40]
+    result = run("translate", model, *options, stdin=stdin)
+    first, blank, last = result.stdout.split("\n")[:3]
+    assert json.loads(first)["id"] == 7
+    assert json.loads(first)["translation"].startswith("das Haus")
+    assert blank == ""
+    assert json.loads(last) == {"src": "", "x": None, "translation": ""}
+
+
+def test_a_translation_that_was_cut_off_is_marked_and_counted(model):
+    options = ["--max-length", 2, "--format", "jsonl", "--length-penalty", 5]
+    result = run("translate", model, *options, stdin=b"the man sees the tree\n")
+    assert jsonl(result)[0]["warnings"] == ["truncated"]
+    assert "1 of 1 lines have a translation that was cut off" in result.stderr
+    assert run("translate", model, *options, "--quiet", stdin=b"the man sees\n").stderr == ""
+
+
+def test_invalid_bytes_are_an_error_if_one_wants_it(model, tmp_path):
+    (tmp_path / "in").write_bytes(b"water\nx\xff\nbread\n")
+    result = run("translate", model, tmp_path / "in", "--strict")
+    assert result.exit_code == 1
+    assert f"{tmp_path / 'in'}, line 2: not valid UTF-8" in result.stderr
+    assert result.stdout.count("\n") == 1
+
+
+@pytest.mark.parametrize("engine", ["torch", "ctranslate2"])
+def test_sampling_is_the_same_with_the_same_seed(model, engine):
+    def sampled(seed):
+        options = ["--sampling", "--seed", seed, "--temperature", 1.5, "--engine", engine]
+        return run("translate", model, *options, stdin=b"the man sees a book\n" * 5).stdout
+
+    assert sampled(1) == sampled(1) != sampled(2)
+    assert len(set(sampled(1).splitlines())) > 1
+
+
+@pytest.mark.parametrize("options", [["--no-repeat-ngram", 1], ["--repetition-penalty", 9]])
+def test_repetition_can_be_avoided(model, options):
+    line = b"the man sees the tree and the house and my dog likes bread\n"
+    plain = run("translate", model, "--no-shortlist", stdin=line).stdout.split()
+    other = run("translate", model, "--no-shortlist", *options, stdin=line).stdout.split()
+    assert plain != other
+
+
+def test_an_ensemble_translates(model):
+    stdin = b"the man sees a book\n"
+    alone = run("translate", model, "--engine", "torch", stdin=stdin)
+    twice = run("translate", model, "--ensemble", model, stdin=stdin)
+    assert twice.stdout == alone.stdout
+    wrong = run("translate", model, "--ensemble", "nowhere", stdin=stdin)
+    assert wrong.exit_code == 1
+    assert "nowhere is not a model directory" in wrong.stderr
+
+
+def test_an_export_is_written(model, tmp_path):
+    result = run("export", model, "--to", "ctranslate2", "--output", tmp_path / "plain")
+    assert result.stdout == f"{tmp_path / 'plain'}\n"
+    assert (tmp_path / "plain" / "model.bin").is_file()
+    again = run("export", model, "--to", "ctranslate2", "--output", tmp_path / "plain")
+    assert again.exit_code == 1
+    assert "is already there" in again.stderr
+    assert run("export", model, "--to", "ctranslate2", "--quantization", "int16").exit_code == 0
+    assert (model / "ctranslate2" / "model.int16.bin").is_file()
 
 
 def test_search_options_change_the_search(model):
@@ -245,13 +350,72 @@ def test_evaluating_a_model_equals_evaluating_its_translations(model, tmp_path, 
 
 def test_info_tells_what_a_model_is(model):
     result = run("info", model)
-    for says in ("54 sentence pairs", "transformer, 2+2 layers, width 16", "12 steps", "tok:13a"):
+    for says in (
+        "54 sentence pairs",
+        "transformer, 2+2 layers, width 16",
+        "12 steps",
+        "tok:13a",
+        "shortlist     dev BLEU",
+        "times as fast",
+    ):
         assert says in result.stdout
 
 
 # The real process, where signals and pipes matter.
 
 MTCLI = [sys.executable, "-m", "mtcli"]
+
+
+def test_each_line_is_answered_before_the_next_one_is_asked_for(model):
+    command = [*MTCLI, "translate", model]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        for line in (b"water\n", b"\n", b"the man sees a book\n"):
+            process.stdin.write(line)
+            process.stdin.flush()
+            assert process.stdout.readline().endswith(b"\n")
+        process.stdin.write(b"no end")
+        process.stdin.close()
+        assert process.stdout.read().count(b"\n") == 1
+    assert process.returncode == 0
+
+
+def test_ctrl_c_leaves_what_is_finished(model, tmp_path):
+    command = [*MTCLI, "translate", model, "--output", tmp_path / "out", "--beam-size", "1"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdin.write(b"water\nbread\n")
+        process.stdin.flush()
+        while not (tmp_path / "out").exists() or b"\n" not in (tmp_path / "out").read_bytes():
+            time.sleep(0.02)
+        time.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+        assert process.stderr.read() == b""
+    assert process.returncode == 130
+    assert (tmp_path / "out").read_bytes().count(b"\n") == 2
+
+
+def test_on_a_terminal_it_asks(model, tmp_path):
+    mine, theirs = pty.openpty()
+    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path), "TERM": "dumb"}
+    command = [*MTCLI, "translate", model]
+    process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
+    seen = b""
+
+    def wait_for(text):
+        nonlocal seen
+        while text not in seen:
+            seen += os.read(mine, 1000)
+        seen = seen.split(text, 1)[1]
+
+    wait_for(b":help shows what else there is")
+    wait_for(b"> ")
+    os.write(mine, b"water\n")
+    wait_for(b" ms)")
+    wait_for(b"> ")
+    os.write(mine, b":quit\n")
+    assert process.wait(timeout=60) == 0
+    os.close(mine)
+    os.close(theirs)
+    assert "water" in (tmp_path / "mtcli" / "history").read_text()
 
 
 def test_a_reader_that_has_seen_enough_ends_the_program_quietly(model):
@@ -271,11 +435,22 @@ def test_a_full_disk_is_a_message(model, redirection):
     assert "Traceback" not in result.stderr
 
 
-def test_closed_input_is_a_message(model):
-    command = f"{sys.executable} -m mtcli translate {model} <&-"
+@pytest.mark.parametrize(
+    ("redirection", "says"),
+    [
+        ("<&-", "error: standard input is closed"),
+        ("< {path}/in >&-", "error: standard output is closed"),
+        ("< {path}/in --output {path}/in", "is an input, too"),
+        ("< {path}/in --max-length 5000", "max_length=5000 is more than the model's 1024"),
+    ],
+)
+def test_what_cannot_be_is_a_message(model, tmp_path, redirection, says):
+    (tmp_path / "in").write_text("water\n")
+    command = f"{sys.executable} -m mtcli translate {model} {redirection.format(path=tmp_path)}"
     result = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
     assert result.returncode == 1
-    assert "error: standard input is closed" in result.stderr
+    assert says in result.stderr
+    assert (tmp_path / "in").read_text() == "water\n"
 
 
 def test_ctrl_c_saves_exits_with_130_and_the_same_command_goes_on(

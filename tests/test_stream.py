@@ -55,21 +55,38 @@ class Pipe:
 @given(RAW, st.integers(1, 9))
 def test_lines_come_whole_however_the_bytes_arrive(raw, size):
     with Pipe([raw[i : i + size] for i in range(0, len(raw), size)]) as pipe:
-        arrived = [line for window in windows(pipe) for line in window]
+        arrived = [line for window in windows(Input(pipe, "x")) for line in window]
     assert arrived == lines_of(raw)
-    assert [line for window in windows(io.BytesIO(raw)) for line in window] == lines_of(raw)
+    assert [line for window in windows(Input(io.BytesIO(raw), "x")) for line in window] == lines_of(
+        raw
+    )
 
 
 def test_a_file_comes_in_full_windows(tmp_path):
     (tmp_path / "x").write_bytes(b"line\n" * 5000)
     with (tmp_path / "x").open("rb") as file:
-        assert [len(window) for window in windows(file)] == [2048, 2048, 904]
+        assert [len(window) for window in windows(Input(file, "x"))] == [2048, 2048, 904]
+
+
+def test_long_lines_are_not_collected_for_long(tmp_path):
+    (tmp_path / "x").write_bytes((b"x" * 100_000 + b"\n") * 50)
+    with (tmp_path / "x").open("rb") as file:
+        sizes = [len(window) for window in windows(Input(file, "x"))]
+    assert sum(sizes) == 50
+    assert max(sizes) <= 11
+
+
+def test_whoever_is_patient_gets_full_windows():
+    """So that what is found does not depend on how fast lines arrive."""
+    with Pipe([b"line\n" * 100] * 30, pause=0.001) as pipe:
+        sizes = [len(window) for window in windows(Input(pipe, "x", is_patient=True))]
+    assert sizes == [2048, 952]
 
 
 def test_a_line_is_given_on_before_the_next_one_comes():
     end, entry = os.pipe()
     with os.fdopen(end, "rb") as file:
-        stream = windows(file)
+        stream = windows(Input(file, "x"))
         for line in (b"a", b"bcd"):
             os.write(entry, line + b"\n")
             assert next(window for window in stream if window) == [line]
@@ -194,9 +211,9 @@ def test_jsonl_marks_what_is_unusual():
     assert written["warnings"] == ["invalid-utf8", "split", "truncated", "repetition"]
 
 
-FIELDS = st.dictionaries(
-    st.text(), st.none() | st.booleans() | st.integers() | st.text() | st.lists(st.floats(0, 1))
-)
+NAMES = st.text().filter(lambda name: name != "warnings")
+VALUES = st.none() | st.booleans() | st.integers() | st.text() | st.lists(st.floats(0, 1))
+FIELDS = st.dictionaries(NAMES, VALUES)
 
 
 @given(FIELDS, st.text())
@@ -216,6 +233,20 @@ def test_blank_lines_of_jsonl_stay_blank():
     assert formats.written(formats.read(b" ", "x"), [Translation("", 0.0)]) == ""
 
 
+def test_rows_of_tsv_have_as_many_columns_each():
+    formats = Formats("tsv", "tsv", with_scores=True, n_best=2)
+    blank = formats.written(Line(Request(""), columns=["id"]), [Translation("", 0.0)])
+    full = formats.written(Line(Request("a"), columns=["id"]), [ONE, TWO])
+    assert blank.count("\t") == full.count("\t") == 4
+    assert blank.endswith("\tid")
+
+
+def test_warnings_of_an_earlier_translation_are_not_passed_on():
+    formats = Formats("jsonl", "jsonl")
+    line = formats.read(b'{"text": "a", "warnings": ["split"], "translation": "old"}', "x")
+    assert json.loads(formats.written(line, [ONE])) == {"text": "a", "translation": "ein\tWort"}
+
+
 def test_tsv_has_the_text_then_the_prefix_then_what_is_passed_on():
     line = Formats("tsv", "tsv", has_prefix=True).read(b"text\tpre\tid 7\t", "x")
     assert line.request == Request("text", "pre")
@@ -228,6 +259,8 @@ def test_tsv_has_the_text_then_the_prefix_then_what_is_passed_on():
     [
         (Formats("jsonl"), b"{", "x, line 2: not JSON"),
         (Formats("jsonl"), b"[" * 100_000, "x, line 2: not JSON"),
+        (Formats("jsonl"), b'{"text": "a", "x": 1e999}', "not JSON"),
+        (Formats("jsonl"), b'{"text": "a", "x": NaN}', "not JSON"),
         (Formats("jsonl"), b'["text"]', "x, line 2: no object with the field 'text'"),
         (Formats("jsonl", field="src"), b'{"text": ""}', "no object with the field 'src'"),
         (Formats("jsonl"), b'{"text": 1}', "are to be strings"),

@@ -129,6 +129,7 @@ def test_a_finished_run_leaves_a_complete_model(tiny_config, tmp_path):
         "README.md",
         "log.jsonl",
         "checkpoints",
+        "ctranslate2",
     }
     assert [event.step for event in shown if isinstance(event, StepDone)] == list(range(1, 13))
     assert [event.step for event in shown if isinstance(event, Validated)] == [4, 8, 12]

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from mtcli import Translator
 from mtcli.engines import Engine, Opened, Scored
-from mtcli.options import EngineOptions, SearchOptions
+from mtcli.errors import EngineError
+from mtcli.options import EngineOptions, Sampling, SearchOptions
 from mtcli.translation import LineTranslator, Request
 from mtcli.translation.alignment import align, word_numbers
 from mtcli.translation.guard import is_runaway
@@ -70,8 +71,6 @@ def test_repeated_lines_are_searched_once(translator, echo):
 
 
 def test_samples_of_repeated_lines_are_drawn_for_each(translator, echo):
-    from mtcli.options import Sampling
-
     options = SearchOptions(beam_size=1, sampling=Sampling())
     assert texts(translator, ["water"] * 3, options) == ["water"] * 3
     assert sum(map(len, echo.batches)) == 3
@@ -104,13 +103,55 @@ def test_an_empty_group_brings_all_that_is_under_way(translator):
     assert asked == [["water"], ["bread"], []]
 
 
+def test_a_desert_of_blank_lines_does_not_pile_up(translator):
+    """The first sentence is still under way when they come; they must not wait for the end."""
+    n_asked = 0
+
+    def groups():
+        nonlocal n_asked
+        for text in ["water", *[""] * 50]:
+            n_asked += 1
+            yield [Request(text)]
+
+    assert next(translator.flow(groups(), SearchOptions()))[0][0].text == "water"
+    assert n_asked < 10
+
+
+def test_a_prefix_longer_than_all_positions_is_cut_off(tokenizers):
+    engine = Echo(batch_tokens=999)
+    engine.n_positions = 20
+    translator = LineTranslator(Opened(engine, tokenizers, 20, SearchOptions()))
+    limits = []
+    engine.search = lambda sources, _options, limit: (
+        limits.append(limit) or [[Scored(list(s.prefix), 0.0, is_cut=True)] for s in sources]
+    )
+    options = SearchOptions(max_length=20)
+    translator.translate_all([Request("water", "das Haus " * 20)], options)
+    assert limits == [20]
+    with pytest.raises(EngineError, match="max_length=21 is more than the model's 20 positions"):
+        translator.translate_all([Request("water")], SearchOptions(max_length=21))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"beam_size": 0}, {"n_best": 9}, {"length_penalty": float("nan")}, {"max_length": 0},
+        {"max_length_ratio": float("inf")}, {"no_repeat_ngram": -1}, {"repetition_penalty": 0},
+        {"n_best": 2, "sampling": Sampling(top_k=1)},
+    ],
+)  # fmt: skip
+def test_options_out_of_range_are_refused(changes):
+    with pytest.raises(ValueError, match=next(iter(changes))):
+        SearchOptions(**changes)
+
+
 def test_no_more_is_under_way_than_the_engine_can_use(tokenizers):
     under_way = []
 
     class Patient(Echo):
         def submit(self, sources, options, limit):
             under_way.append(sources)
-            assert len(under_way) <= 2 * self.n_parallel + 1
+            assert len(under_way) <= 4 * self.n_parallel + 1
 
             def result():
                 under_way.remove(sources)

@@ -10,6 +10,8 @@ from typer.core import TyperGroup
 
 from mtcli.errors import MtcliError
 
+INTERRUPTED = 130  # exit code after Ctrl-C
+
 
 class ErrorsAsMessages(TyperGroup):
     """The one place where a user's mistake becomes a message instead of a traceback."""
@@ -22,7 +24,7 @@ class ErrorsAsMessages(TyperGroup):
             _complain(str(error))
             raise typer.Exit(code=1) from error
         except KeyboardInterrupt as error:
-            raise typer.Exit(code=130) from error
+            raise typer.Exit(code=INTERRUPTED) from error
         except BrokenPipeError as error:
             # `mtcli ... | head` has read enough; nobody is left to write to at exit, either.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

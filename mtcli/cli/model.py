@@ -14,8 +14,9 @@ from mtcli.options import QUANTIZATIONS
 def info(model: ModelDirectory) -> None:
     """Say what a model is: size, vocabulary, training, quality."""
     from mtcli.checkpoint.directory import describe
+    from mtcli.export.manifest import describe_export
 
-    for name, value in describe(model):
+    for name, value in [*describe(model), *describe_export(model)]:
         typer.echo(f"{name:<14}{value}")
 
 

@@ -20,7 +20,8 @@ Format = Annotated[
     typer.Option(
         "--format",
         metavar=_FORMAT,
-        help="Of the output; default: that of the input, or tsv if there is more than text.",
+        help="Of the output; default: that of the input, or tsv if there is more than text. "
+        "Other columns of tsv and fields of jsonl pass on to the same format.",
         rich_help_panel=_READS,
     ),
 ]
@@ -38,7 +39,9 @@ Prefix = Annotated[
 ]
 NBest = Annotated[
     int | None,
-    typer.Option(min=1, help="Translations of each line, best first.", rich_help_panel=_READS),
+    typer.Option(
+        min=1, max=1000, help="Translations of each line, best first.", rich_help_panel=_READS
+    ),
 ]
 Scores = Annotated[
     bool,
@@ -66,7 +69,10 @@ Strict = Annotated[
 BeamSize = Annotated[
     int | None,
     typer.Option(
-        min=1, help="Hypotheses kept at each step; default: the model's.", rich_help_panel=_FINDS
+        min=1,
+        max=1000,
+        help="Hypotheses kept at each step; default: the model's.",
+        rich_help_panel=_FINDS,
     ),
 ]
 LengthPenalty = Annotated[
@@ -85,7 +91,10 @@ MaxLength = Annotated[
 MaxLengthRatio = Annotated[
     float | None,
     typer.Option(
-        min=0.01, help="Longest translation, in pieces per source piece.", rich_help_panel=_FINDS
+        min=0.01,
+        max=1000,
+        help="Longest translation, in pieces per source piece (rounded up to eights).",
+        rich_help_panel=_FINDS,
     ),
 ]
 NoRepeatNgram = Annotated[

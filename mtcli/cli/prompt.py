@@ -9,6 +9,7 @@ from pathlib import Path
 
 import typer
 
+from mtcli.errors import MtcliError
 from mtcli.options import SearchOptions
 from mtcli.translation import Request, Translation, Translator
 
@@ -37,9 +38,13 @@ def ask(translator: Translator, options: SearchOptions) -> None:
     typer.echo("Type a sentence to translate it; :help shows what else there is.", err=True)
     with _history():
         while (line := _read()) is not None:
-            answer = respond(translator, line, options)
+            try:
+                answer = respond(translator, line, options)
+            except (MtcliError, ValueError) as error:
+                answer = Answer([str(error)], options)
             options = answer.options
-            typer.echo("\n".join(answer.lines)) if answer.lines else None
+            for text in answer.lines:
+                typer.echo(text)
             if answer.is_over:
                 return
 
@@ -122,8 +127,8 @@ def _history() -> Iterator[None]:
     except ImportError:
         yield
         return
-    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    path = Path(state) / "mtcli" / "history"
+    home = os.environ.get("HOME", ".")
+    path = Path(os.environ.get("XDG_STATE_HOME") or f"{home}/.local/state") / "mtcli" / "history"
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         readline.read_history_file(path)

@@ -1,21 +1,22 @@
 """`mtcli translate`."""
 
 import contextlib
+import os
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from mtcli.cli import options as given
-from mtcli.cli.base import ModelDirectory, Quiet, app
+from mtcli.cli.base import INTERRUPTED, ModelDirectory, Quiet, app
 from mtcli.errors import DataError
 from mtcli.options import FORMATS, EngineOptions, Sampling, SearchOptions
 
 if TYPE_CHECKING:
-    from mtcli.stream import Formats, Input, Output
+    from mtcli.stream import Formats, Input, Output, Tally
     from mtcli.translation import Translator
 
 
@@ -59,101 +60,132 @@ def translate(
     A line ends at LF; a CR before it belongs to the line end and is dropped. On a terminal, without
     FILE, it asks.
     """
-    from mtcli.stream import Formats
     from mtcli.translation import Translator
 
-    is_asking = not files and output is None and _is_terminal()
     engine_options = EngineOptions(
-        engine, device, quantization, threads, shortlist, seed=seed, is_interactive=is_asking
+        engine=engine,
+        device=device,
+        quantization=quantization,
+        threads=threads,
+        shortlist=shortlist,
+        seed=seed,
     )
-    ways = _sampling(sampling, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
-    extras = scores or alignment or (n_best or 1) > 1
-    formats = Formats(
-        input_format,
-        _output_format(format_, input_format, has_extras=extras, has_prefix=prefix),
-        field,
-        has_prefix=prefix,
-        is_strict=strict,
-        with_scores=scores,
-        with_alignment=alignment,
-        n_best=n_best or 1,
-    )
+    wanted: dict[str, Any] = {
+        "beam_size": beam_size,
+        "n_best": n_best,
+        "length_penalty": length_penalty,
+        "max_length": max_length,
+        "max_length_ratio": max_length_ratio,
+        "no_repeat_ngram": no_repeat_ngram,
+        "repetition_penalty": repetition_penalty,
+        "with_scores": scores,
+        "with_alignment": alignment,
+    }
+    draws = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
+    if sampling:
+        wanted["sampling"] = _sampling(draws, beam_size)
+    else:
+        _refuse_without_sampling({**draws, "seed": seed})
+    reading = Reading(format_, input_format, field, has_prefix=prefix, is_strict=strict)
+    reading.check(has_extras=scores or alignment or (n_best or 1) > 1)
     translator = Translator(
-        model,
-        engine=given.checked(engine_options),
-        ensemble=ensemble,
-        batch_tokens=batch_tokens,
+        model, engine=given.checked(engine_options), ensemble=ensemble, batch_tokens=batch_tokens
     )
-    options = _changed(
-        translator.options,
-        beam_size=beam_size,
-        n_best=n_best or 1,
-        length_penalty=length_penalty,
-        max_length=max_length,
-        max_length_ratio=max_length_ratio,
-        no_repeat_ngram=no_repeat_ngram,
-        repetition_penalty=repetition_penalty,
-        sampling=ways,
-        with_scores=scores,
-        with_alignment=alignment,
-    )
-    if is_asking:
+    options = _changed(translator.options, wanted)
+    translator.check(options)
+    if not files and output is None and reading == Reading() and _is_terminal():
         from mtcli.cli.prompt import ask
 
         ask(translator, options)
     else:
-        _translate_files(translator, files, output, options, formats, is_quiet=quiet)
+        formats = reading.formats(options)
+        with contextlib.ExitStack() as stack:
+            inputs = [*_inputs(files, stack, is_patient=seed is not None)]
+            out = stack.enter_context(_output(output, inputs))
+            tally = _translate(translator, inputs, out, options, formats)
+        for notice in [] if quiet else tally.notices():
+            typer.echo(f"note: {notice}", err=True)
 
 
-def _translate_files(
+@dataclass(frozen=True)
+class Reading:
+    """What the user says of input and output."""
+
+    format: str | None = None
+    input_format: str = "text"
+    field: str = "text"
+    has_prefix: bool = False
+    is_strict: bool = False
+
+    def check(self, *, has_extras: bool) -> None:
+        """Refuse what makes no sense, before a model is loaded."""
+        given.check_name("format", self.format, FORMATS)
+        given.check_name("input-format", self.input_format, FORMATS)
+        if self.has_prefix and self.input_format == "text":
+            raise typer.BadParameter("--prefix needs --input-format tsv or jsonl, where it stands")
+        if self.format == "text" and has_extras:
+            raise typer.BadParameter(
+                "--format text has room for one translation a line; "
+                "for --n-best, --scores and --alignment use tsv or jsonl"
+            )
+        if self.field == "translation":
+            raise typer.BadParameter("--field translation: that is where the translation goes")
+
+    def formats(self, options: SearchOptions) -> "Formats":
+        """How lines are read and written, if so much is to be told."""
+        from mtcli.stream import Formats
+
+        has_extras = options.with_scores or options.with_alignment or options.n_best > 1
+        default = "tsv" if has_extras and self.input_format == "text" else self.input_format
+        return Formats(
+            self.input_format,
+            self.format or default,
+            self.field,
+            has_prefix=self.has_prefix,
+            is_strict=self.is_strict,
+            with_scores=options.with_scores,
+            with_alignment=options.with_alignment,
+            n_best=options.n_best,
+        )
+
+
+def _translate(
     translator: "Translator",
-    files: list[Path],
-    output: Path | None,
+    inputs: "list[Input]",
+    out: "Output",
     options: SearchOptions,
     formats: "Formats",
-    *,
-    is_quiet: bool,
-) -> None:
+) -> "Tally":
     from mtcli.stream import Tally, translate_stream
 
     tally = Tally()
-    with contextlib.ExitStack() as stack:
-        inputs = [*_inputs(files, stack)]
-        out = stack.enter_context(_output(output, files))
+    try:
         for written in translate_stream(translator, inputs, options, formats):
             out.write(written.lines)
             tally += written.tally
-    for notice in [] if is_quiet else tally.notices():
-        typer.echo(f"note: {notice}", err=True)
+    except KeyboardInterrupt:
+        # What is finished is written; an engine's threads would want to end their batches first.
+        os._exit(INTERRUPTED)
+    return tally
 
 
-def _output_format(
-    wanted: str | None, input_format: str, *, has_extras: bool, has_prefix: bool
-) -> str:
-    given.check_name("format", wanted, FORMATS)
-    given.check_name("input-format", input_format, FORMATS)
-    if has_prefix and input_format == "text":
-        raise typer.BadParameter("--prefix needs --input-format tsv or jsonl: where it would stand")
-    if wanted == "text" and has_extras:
-        raise typer.BadParameter(
-            "--format text has room for one translation a line; "
-            "for --n-best, --scores and --alignment use tsv or jsonl"
-        )
-    return wanted or ("tsv" if has_extras and input_format == "text" else input_format)
+def _sampling(draws: dict[str, Any], beam_size: int | None) -> Sampling:
+    if beam_size is not None:
+        raise typer.BadParameter("--sampling does not search: leave out --beam-size")
+    return Sampling(**{name: value for name, value in draws.items() if value is not None})
 
 
-def _sampling(is_wanted: bool, **settings: Any) -> Sampling | None:
-    named = {name: value for name, value in settings.items() if value is not None}
-    if named and not is_wanted:
-        names = ", ".join(f"--{name.replace('_', '-')}" for name in named)
-        raise typer.BadParameter(f"{names} only mean something with --sampling")
-    named.pop("seed", None)  # which is the engine's
-    return Sampling(**named) if is_wanted else None
+def _refuse_without_sampling(settings: dict[str, Any]) -> None:
+    names = [f"--{name.replace('_', '-')}" for name, value in settings.items() if value is not None]
+    if names:
+        raise typer.BadParameter(f"{', '.join(names)} only mean something with --sampling")
 
 
-def _changed(options: SearchOptions, **changes: Any) -> SearchOptions:
+def _changed(options: SearchOptions, wanted: dict[str, Any]) -> SearchOptions:
     """The model's own options, with what the user wants otherwise."""
-    named = {name: value for name, value in changes.items() if value is not None}
+    named = {name: value for name, value in wanted.items() if value is not None}
+    if "beam_size" not in named:  # as wide as it has to be
+        named["beam_size"] = max(options.beam_size, named.get("n_best", 1))
     try:
         return replace(options, **named)
     except ValueError as error:
@@ -161,28 +193,39 @@ def _changed(options: SearchOptions, **changes: Any) -> SearchOptions:
 
 
 def _is_terminal() -> bool:
-    return sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
+    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
 
 
-def _inputs(files: Iterable[Path], stack: contextlib.ExitStack) -> Iterator["Input"]:
+def _inputs(
+    files: Iterable[Path], stack: contextlib.ExitStack, *, is_patient: bool
+) -> Iterator["Input"]:
     from mtcli.stream import Input
 
     if not files:
         if sys.stdin is None:
             raise DataError("standard input is closed", hint="name a file, or pipe text in")
-        yield Input(sys.stdin.buffer, "standard input")
+        yield Input(sys.stdin.buffer, "standard input", is_patient)
     for file in files:
-        yield Input(stack.enter_context(_open(file, "rb")), str(file))
+        yield Input(stack.enter_context(_open(file, "rb")), str(file), is_patient)
 
 
-def _output(path: Path | None, files: Iterable[Path]) -> "Output":
+def _output(path: Path | None, inputs: "Iterable[Input]") -> "Output":
     from mtcli.stream import Output
 
     if path is None:
+        if sys.stdout is None:
+            raise DataError("standard output is closed", hint="name a file with --output")
         return Output(sys.stdout.buffer)
-    if path.exists() and any(path.samefile(file) for file in files):
+    if any(_is_same(path, source.file) for source in inputs):
         raise DataError(f"{path} is an input, too", hint="choose another --output")
     return Output(_open(path, "wb"), str(path))
+
+
+def _is_same(path: Path, file: IO[bytes]) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(file.fileno()))
+    except OSError:  # not there yet, or not a file at all
+        return False
 
 
 def _open(path: Path, mode: str) -> IO[bytes]:

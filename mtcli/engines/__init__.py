@@ -31,13 +31,15 @@ def open_engine(model: Path, options: EngineOptions, ensemble: Sequence[Path] = 
             raise EngineError(f"CTranslate2 cannot use {what}", hint="use --engine torch")
         return _open_torch(model, options, ensemble)
     from mtcli.engines.ct2 import open_ct2  # here, so that the torch engine does not pay for it
-    from mtcli.export.directory import is_export_possible
+    from mtcli.export.directory import NotExportableError
 
-    if not wants_ct2 and not is_export_possible(model):
+    try:
+        engine, manifest = open_ct2(model, options)
+    except NotExportableError:
+        if wants_ct2:
+            raise
         return _open_torch(model, options, ensemble)
-    engine, manifest = open_ct2(model, options)
-    search = SearchOptions(**manifest.search)
-    return Opened(engine, load_tokenizers(model), manifest.max_pieces, search)
+    return Opened(engine, load_tokenizers(model), manifest.max_pieces, manifest.search)
 
 
 def _open_torch(model: Path, options: EngineOptions, others: Sequence[Path]) -> Opened:
@@ -57,17 +59,15 @@ def _open_torch(model: Path, options: EngineOptions, others: Sequence[Path]) -> 
     if options.threads:
         torch.set_num_threads(options.threads)
     device = choose_device(options.device)
-    loaded = load_model(model, device)
-    members = [loaded.model]
-    for path in others:
-        member = load_model(path, device)
-        if member.tokenizers.files() != loaded.tokenizers.files():
+    first, *rest = members = [load_model(path, device) for path in (model, *others)]
+    for path, member in zip(others, rest, strict=True):
+        if member.tokenizers.files() != first.tokenizers.files():
             raise EngineError(
                 f"{path} has another vocabulary than {model}",
                 hint="models of an ensemble are trained with the same tokenizer",
             )
-        members.append(member.model)
-    network = Ensemble(members).eval() if others else loaded.model
-    engine = TorchEngine(network, loaded.tokenizers, seed=options.seed)
-    search = SearchOptions(**loaded.config.search.model_dump())
-    return Opened(engine, loaded.tokenizers, loaded.config.data.max_length, search)
+    network = Ensemble([member.model for member in members]).eval() if rest else first.model
+    engine = TorchEngine(network, first.tokenizers, seed=options.seed)
+    max_pieces = min(member.config.data.max_length for member in members)
+    search = SearchOptions(**first.config.search.model_dump())
+    return Opened(engine, first.tokenizers, max_pieces, search)

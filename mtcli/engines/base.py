@@ -33,6 +33,7 @@ class Engine(ABC):
     """Executes a model. Sources that share a batch also share `SearchOptions.limit`."""
 
     n_parallel = 1  # batches that it works on at the same time
+    n_positions: int | None = None  # the longest source or target it can represent, if limited
     batch_tokens = 4_096  # source positions of a batch that suit it, padding included
 
     @abstractmethod

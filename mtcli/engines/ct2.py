@@ -1,7 +1,8 @@
 """Translating with CTranslate2: fast, and without torch."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,12 +17,14 @@ from mtcli.export.manifest import Manifest
 from mtcli.options import EngineOptions, SearchOptions
 
 _END = "</s>"
+_GPU_BATCH_TOKENS = 8_192
 
 
 class Ct2Engine(Engine):
     """Searches with CTranslate2, batch beside batch, one thread each."""
 
     batch_tokens = 384  # small ones stay in the cache, and have fewer candidates in a shortlist
+    n_positions: int
 
     def __init__(self, export: Export, options: EngineOptions, *, device: str) -> None:
         manifest = export.manifest
@@ -33,27 +36,29 @@ class Ct2Engine(Engine):
                 hint="`mtcli train` makes it when training is over; leave out --shortlist",
             )
         self.n_positions = manifest.n_positions
+        self.target_size = manifest.target_size
         self.uses_shortlist = wants_shortlist
         files = {**export.files}
         if wants_shortlist and export.shortlist is not None:
             files[VOCABULARY_MAP] = export.shortlist
-        n_threads = options.threads or _n_cores()
-        # Samples are the same again only if one batch follows the other.
-        is_serial = options.is_interactive or options.seed is not None
-        self.n_parallel = 1 if is_serial else n_threads
+        self.n_parallel = options.threads or _n_cores()
+        name, _, index = device.partition(":")
+        if name == "cuda":
+            self.n_parallel, self.batch_tokens = 1, _GPU_BATCH_TOKENS
         if options.seed is not None:
             ctranslate2.set_random_seed(options.seed)
-        name, _, index = device.partition(":")
-        self._translator = ctranslate2.Translator(
-            "mtcli",
-            device=name,
-            device_index=int(index or 0),
-            compute_type=choose_quantization(options.quantization, name),
-            inter_threads=self.n_parallel,
-            intra_threads=n_threads if is_serial else 1,
-            max_queued_batches=-1,
-            files=files,
-        )
+            self.n_parallel = 1  # samples are the same again only if one batch follows the other
+        with _errors_as_ours():
+            self._translator = ctranslate2.Translator(
+                "mtcli",
+                device=name,
+                device_index=int(index or 0),
+                compute_type=choose_quantization(options.quantization, name),
+                inter_threads=self.n_parallel,
+                intra_threads=1,  # threads that share a batch wait for each other mostly
+                max_queued_batches=-1,
+                files=files,
+            )
 
     def search(self, sources: list[Source], options: SearchOptions, limit: int) -> Found:
         """For each source its n_best targets of at most `limit` pieces, best first."""
@@ -63,12 +68,6 @@ class Ct2Engine(Engine):
         self, sources: list[Source], options: SearchOptions, limit: int
     ) -> Callable[[], Found]:
         """Ask for a search; a thread of CTranslate2 does it in the meantime."""
-        if limit > self.n_positions:
-            raise EngineError(
-                f"this model's export has {self.n_positions} positions, fewer than "
-                f"max_length={limit}",
-                hint="ask for a smaller --max-length, or use --engine torch",
-            )
         prefixes = [list(source.prefix) for source in sources]
         pending = self._translator.translate_batch(
             [list(source.pieces) for source in sources],
@@ -81,16 +80,28 @@ class Ct2Engine(Engine):
             max_input_length=0,  # never cut a source; what is too long is split before
             max_decoding_length=limit,
             min_decoding_length=0,  # an empty translation is one like others
-            use_vmap=self.uses_shortlist,
+            use_vmap=self.uses_shortlist and not options.sampling,
             return_end_token=True,
             return_scores=options.with_scores,
-            **_ways(options),
+            **self._ways(options),
         )
         return partial(self._collect, pending, sources, options)
 
+    def _ways(self, options: SearchOptions) -> dict[str, Any]:
+        """Beam search or sampling, in CTranslate2's words."""
+        if options.sampling is None:
+            return {"beam_size": options.beam_size}
+        return {
+            "beam_size": 1,
+            "sampling_topk": min(options.sampling.top_k, self.target_size),
+            "sampling_topp": options.sampling.top_p,
+            "sampling_temperature": options.sampling.temperature,
+        }
+
     def _collect(self, pending: list[Any], sources: list[Source], options: SearchOptions) -> Found:
-        found = [_scored(future.result()) for future in pending]
-        return self._with_attention(sources, found) if options.with_alignment else found
+        with _errors_as_ours():
+            found = [_scored(future.result()) for future in pending]
+            return self._with_attention(sources, found) if options.with_alignment else found
 
     def _with_attention(self, sources: list[Source], found: Found) -> Found:
         """What each translation looked at, seen by following it once more.
@@ -149,18 +160,6 @@ def _choose_device(name: str) -> str:
     return name
 
 
-def _ways(options: SearchOptions) -> dict[str, Any]:
-    """Beam search or sampling, in CTranslate2's words."""
-    if options.sampling is None:
-        return {"beam_size": options.beam_size}
-    return {
-        "beam_size": 1,
-        "sampling_topk": options.sampling.top_k,
-        "sampling_topp": options.sampling.top_p,
-        "sampling_temperature": options.sampling.temperature,
-    }
-
-
 def _scored(result: Any) -> list[Scored]:
     scores = result.scores or [0.0] * len(result.hypotheses)
     return [
@@ -171,6 +170,17 @@ def _scored(result: Any) -> list[Scored]:
         )
         for pieces, score in zip(result.hypotheses, scores, strict=True)
     ]
+
+
+@contextmanager
+def _errors_as_ours() -> Iterator[None]:
+    """What CTranslate2 cannot do or load is told as a message."""
+    try:
+        yield
+    except (RuntimeError, ValueError) as error:
+        raise EngineError(
+            f"CTranslate2 says: {error}", hint="use --engine torch, or export the model anew"
+        ) from error
 
 
 def _n_cores() -> int:

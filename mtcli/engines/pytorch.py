@@ -23,6 +23,7 @@ class TorchEngine(Engine):
     ) -> None:
         self.model = model
         self.tokenizers = tokenizers
+        self.n_positions = model.n_positions
         self.device = next(model.parameters()).device
         self._generator = torch.Generator(self.device)
         if seed is None:
@@ -66,12 +67,12 @@ class TorchEngine(Engine):
     ) -> list[list[Sequence[Sequence[float]] | None]]:
         """What each hypothesis looked at: teacher forcing with what was found."""
         flat = [(i, hypothesis) for i, best in enumerate(found) for hypothesis in best]
-        target = pad([[BOS_ID, *h.ids] for _, h in flat], PAD_ID).to(self.device)
+        # A position looks at the source before it says its piece.
+        target = pad([[BOS_ID, *h.ids[:-1]] for _, h in flat], PAD_ID).to(self.device)
         owners = torch.tensor([i for i, _ in flat], device=self.device)
         weights = self.model.alignment(source[owners], target)  # [B*n, T, S]
         result: list[list[Sequence[Sequence[float]] | None]] = [[] for _ in found]
         for k, (i, hypothesis) in enumerate(flat):
-            # A position looks at the source before it says its word; the end symbol is no word.
             n_target, n_source = len(hypothesis.ids), len(rows[i]) - 1
             result[i].append(None if weights is None else weights[k, :n_target, :n_source].tolist())
         return result

@@ -1,5 +1,8 @@
 """The export inside a model directory: made when it is missing, and anew when it is stale."""
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -7,10 +10,15 @@ from tempfile import TemporaryDirectory
 from mtcli.checkpoint.files import write_file
 from mtcli.errors import CheckpointError, EngineError
 from mtcli.export.manifest import EXPORT, MANIFEST, Manifest, fingerprints, read_manifest
+from mtcli.options import SearchOptions
 
 VOCABULARY_MAP = "vmap.txt"  # CTranslate2's name for it
 _DEFAULT = "int8"
 _TOKENIZERS = ("tokenizer.model", "source.model", "target.model")
+
+
+class NotExportableError(EngineError):
+    """CTranslate2 has no words for a model."""
 
 
 @dataclass(frozen=True)
@@ -25,32 +33,35 @@ class Export:
 def open_export(model: Path, quantization: str) -> Export:
     """The export of a model directory, made now if need be."""
     directory = model / EXPORT
-    manifest = read_manifest(directory)
-    if manifest and manifest.is_fresh(model) and (directory / weights_name(quantization)).is_file():
-        return _load(directory, manifest, quantization)
-    try:
-        return _load(directory, make_export(model, quantization), quantization)
-    except (
-        CheckpointError,
-        OSError,
-    ):  # the directory cannot be written to: for this once, elsewhere
-        with TemporaryDirectory() as scratch:
-            manifest = make_export(model, quantization, into=Path(scratch))
-            return _load(Path(scratch), manifest, quantization)
+    with suppress(OSError):  # it may go away while it is read: another process makes it anew
+        if export := _loaded(model, directory, quantization):
+            return export
+    with _alone_in(model):
+        try:
+            # Whoever was here before may have made it.
+            if export := _loaded(model, directory, quantization):
+                return export
+            return _load(directory, make_export(model, quantization), quantization)
+        except (CheckpointError, OSError):
+            # The directory cannot be written to: for this once, elsewhere.
+            with TemporaryDirectory() as scratch:
+                manifest = make_export(model, quantization, into=Path(scratch))
+                return _load(Path(scratch), manifest, quantization)
 
 
 def make_export(model: Path, quantization: str = _DEFAULT, *, into: Path | None = None) -> Manifest:
     """Write the weights of a model in CTranslate2's format, by default beside its own."""
     directory = into or model / EXPORT
     old = read_manifest(directory)
+    is_usable = old is not None and old.is_whole(directory) and old.is_fresh(model)
     files, manifest = _converted(model, quantization)
-    if old and old.is_fresh(model):
-        manifest = old  # another quantization of the same weights
+    if old and is_usable:  # another quantization of the same weights
+        manifest = replace(old, files={**old.files, **manifest.files})
     else:
-        # Which pieces translate which is a matter of the vocabulary, not of the weights.
-        keeps_shortlist = old is not None and _have_same_vocabulary(old, manifest)
-        _clear(directory, keeps_shortlist=keeps_shortlist)
-        manifest = replace(manifest, shortlist=old.shortlist if old and keeps_shortlist else None)
+        # Which pieces translate which is a matter of the vocabulary, not of the weights; but what
+        # that costs is not, and has to be measured again.
+        keeps_map = old is not None and _have_same_vocabulary(old, manifest)
+        _clear(directory, keeps_map=keeps_map)
     for name, content in files.items():
         write_file(directory / name, content)
     manifest.write(directory)
@@ -62,37 +73,27 @@ def weights_name(quantization: str) -> str:
     return "model.bin" if quantization == _DEFAULT else f"model.{quantization}.bin"
 
 
-def is_export_possible(model: Path) -> bool:
-    """Whether CTranslate2 can run the model."""
-    manifest = read_manifest(model / EXPORT)
-    return (manifest is not None and manifest.is_fresh(model)) or not _obstacles(model)
-
-
-def _obstacles(model: Path) -> list[str]:
-    from mtcli.checkpoint.directory import load_saved_config
-    from mtcli.export.spec import obstacles
-
-    return obstacles(load_saved_config(model).model)
-
-
 def _converted(model: Path, quantization: str) -> tuple[dict[str, bytes], Manifest]:
     """The files of an export, and its manifest."""
     from safetensors.numpy import load_file
 
     from mtcli.checkpoint.directory import CONFIG, WEIGHTS, load_saved_config, weights_info
-    from mtcli.export.spec import transformer_spec
+    from mtcli.export.spec import obstacles, transformer_spec
     from mtcli.tokenizer import load_tokenizers
 
-    if reasons := _obstacles(model):
+    # Before anything is read: if it changes meanwhile, the export is stale and known to be.
+    inputs = fingerprints(model, (WEIGHTS, CONFIG, *_TOKENIZERS))
+    config = load_saved_config(model)
+    if reasons := obstacles(config.model):
         lines = "".join(f"\n  {reason}" for reason in reasons)
-        raise EngineError(f"CTranslate2 cannot run {model}:{lines}", hint="use --engine torch")
-    config, tokenizers = load_saved_config(model), load_tokenizers(model)
+        raise NotExportableError(
+            f"CTranslate2 cannot run {model}:{lines}", hint="use --engine torch"
+        )
     weights_info(model)  # refuses what is missing or damaged
-    n_positions = (
-        config.model.max_positions
-        if config.model.positions == "learned"
-        else max(1024, config.data.max_length + 1, config.search.max_length)
-    )
+    tokenizers = load_tokenizers(model)
+    n_positions = config.model.max_positions
+    if config.model.positions == "sinusoidal":
+        n_positions = max(1024, config.data.max_length + 1, config.search.max_length)
     spec = transformer_spec(
         config.model,
         load_file(model / WEIGHTS),
@@ -106,16 +107,32 @@ def _converted(model: Path, quantization: str) -> tuple[dict[str, bytes], Manife
         files = {path.name: path.read_bytes() for path in sorted(Path(scratch).iterdir())}
     files = {weights_name(quantization): files.pop("model.bin"), **files}
     return files, Manifest(
-        inputs=fingerprints(model, (WEIGHTS, CONFIG, *_TOKENIZERS)),
+        inputs=inputs,
         max_pieces=config.data.max_length,
         n_positions=n_positions,
-        search=config.search.model_dump(),
-        files=tuple(name for name in files if not name.endswith(".bin")),
+        target_size=len(tokenizers.target),
+        search=SearchOptions(**config.search.model_dump()),
+        files={name: len(content) for name, content in files.items()},
     )
 
 
+def _loaded(model: Path, directory: Path, quantization: str) -> Export | None:
+    """The export as it is, if it can be used."""
+    manifest = read_manifest(directory)
+    if manifest is None or weights_name(quantization) not in manifest.files:
+        return None
+    if not manifest.is_whole(directory) or not manifest.is_fresh(model):
+        return None
+    if not manifest.is_fresh_at_a_glance(model):  # copied: next time one look is to be enough
+        manifest = replace(manifest, inputs=fingerprints(model, manifest.inputs))
+        with suppress(CheckpointError):
+            manifest.write(directory)
+    return _load(directory, manifest, quantization)
+
+
 def _load(directory: Path, manifest: Manifest, quantization: str) -> Export:
-    files = {name: (directory / name).read_bytes() for name in manifest.files}
+    names = [name for name in manifest.files if not name.endswith(".bin")]
+    files = {name: (directory / name).read_bytes() for name in names}
     files["model.bin"] = (directory / weights_name(quantization)).read_bytes()
     shortlist = directory / VOCABULARY_MAP
     return Export(manifest, files, shortlist.read_bytes() if shortlist.is_file() else None)
@@ -129,10 +146,28 @@ def _have_same_vocabulary(old: Manifest, new: Manifest) -> bool:
     return hashes[0] == hashes[1]
 
 
-def _clear(directory: Path, *, keeps_shortlist: bool) -> None:
+def _clear(directory: Path, *, keeps_map: bool) -> None:
     """Remove what is stale; the manifest first, so that a kill leaves nothing that looks whole."""
     (directory / MANIFEST).unlink(missing_ok=True)
     for path in directory.glob("model*.bin"):
         path.unlink()
-    if not keeps_shortlist:
+    if not keeps_map:
         (directory / VOCABULARY_MAP).unlink(missing_ok=True)
+
+
+@contextmanager
+def _alone_in(directory: Path) -> Iterator[None]:
+    """Within, no other process makes an export of the same model, if the system can see to it."""
+    try:
+        import fcntl
+
+        descriptor = os.open(directory, os.O_RDONLY)
+    except (ImportError, OSError):
+        yield
+        return
+    try:
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

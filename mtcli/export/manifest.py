@@ -5,9 +5,9 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from mtcli.checkpoint.files import write_file
+from mtcli.options import SearchOptions
 
 EXPORT = "ctranslate2"  # the directory inside a model's
 MANIFEST = "mtcli.json"
@@ -28,11 +28,18 @@ class Fingerprint:
         status = path.stat()
         return cls(status.st_size, status.st_mtime_ns, _sha256(path))
 
+    def fits_at_a_glance(self, path: Path) -> bool:
+        """Whether `path` is the very file."""
+        if not path.is_file():
+            return False
+        status = path.stat()
+        return (status.st_size, status.st_mtime_ns) == (self.size, self.modified)
+
     def fits(self, path: Path) -> bool:
         """Whether `path` still has this content; it may have been copied in the meantime."""
-        if not path.is_file() or path.stat().st_size != self.size:
-            return False
-        return path.stat().st_mtime_ns == self.modified or _sha256(path) == self.sha256
+        return self.fits_at_a_glance(path) or (
+            path.is_file() and path.stat().st_size == self.size and _sha256(path) == self.sha256
+        )
 
 
 @dataclass(frozen=True)
@@ -57,18 +64,39 @@ class Manifest:
     inputs: dict[str, Fingerprint]  # the model's files, by name
     max_pieces: int  # the longest source the model was trained for
     n_positions: int  # the longest source or target it can represent
-    search: dict[str, Any]  # the model's own options
+    target_size: int  # pieces of the target vocabulary
+    search: SearchOptions  # the model's own
     shortlist: Shortlist | None = None
-    files: tuple[str, ...] = field(default=())  # what CTranslate2 reads, besides the weights
+    files: dict[str, int] = field(default_factory=dict)  # what CTranslate2 reads: names and sizes
     version: int = VERSION
 
     def is_fresh(self, model: Path) -> bool:
         """Whether the files of the model directory are still those it was made from."""
         return all(print_.fits(model / name) for name, print_ in self.inputs.items())
 
+    def is_fresh_at_a_glance(self, model: Path) -> bool:
+        """Whether that can be seen without reading them."""
+        return all(print_.fits_at_a_glance(model / name) for name, print_ in self.inputs.items())
+
+    def is_whole(self, export: Path) -> bool:
+        """Whether all that was written is there."""
+        return all(
+            (export / name).is_file() and (export / name).stat().st_size == size
+            for name, size in self.files.items()
+        )
+
     def write(self, export: Path) -> None:
         """Put it into an export; last of all, for without it the export counts as unfinished."""
         write_file(export / MANIFEST, json.dumps(asdict(self), indent=1) + "\n")
+
+
+def describe_export(model: Path) -> list[tuple[str, str]]:
+    """What a person wants to know of a model's export, as names and values."""
+    manifest = read_manifest(model / EXPORT)
+    if manifest is None or manifest.shortlist is None or not manifest.is_fresh(model):
+        return []
+    shortlist = manifest.shortlist
+    return [("shortlist", f"{shortlist.quality()}; {shortlist.speed:.2f} times as fast")]
 
 
 def fingerprints(model: Path, names: Iterable[str]) -> dict[str, Fingerprint]:
@@ -84,7 +112,8 @@ def read_manifest(export: Path) -> Manifest | None:
             return None
         inputs = {name: Fingerprint(**value) for name, value in facts["inputs"].items()}
         shortlist = Shortlist(**facts["shortlist"]) if facts["shortlist"] else None
-        parts = {"inputs": inputs, "shortlist": shortlist, "files": tuple(facts["files"])}
+        search = SearchOptions(**facts["search"])
+        parts = {"inputs": inputs, "shortlist": shortlist, "search": search}
         return Manifest(**{**facts, **parts})
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None  # missing or damaged: it costs little to make it anew

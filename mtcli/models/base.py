@@ -58,6 +58,11 @@ class TranslationModel(nn.Module, ABC, Generic[S]):
         """The matrix [V, D] that makes the logits, if there is one: a row for every piece."""
         return None
 
+    @property
+    def n_positions(self) -> int | None:
+        """The longest source or target that can be represented; None: any."""
+        return None
+
     def alignment(self, source: Tensor, target: Tensor) -> Tensor | None:
         """How much each position of `target` [B, T] looks at each of `source` [B, S]: [B, T, S].
 

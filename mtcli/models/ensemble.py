@@ -1,5 +1,6 @@
 """Several models that vote: one more `TranslationModel`, so that search does not know of it."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +29,12 @@ class Ensemble(TranslationModel[EnsembleState]):
         super().__init__()
         self.members = nn.ModuleList(members)
 
+    @property
+    def n_positions(self) -> int | None:
+        """What all members can represent."""
+        limits = [member.n_positions for member in self._each()]
+        return min((limit for limit in limits if limit is not None), default=None)
+
     def encode(self, source: Tensor) -> EnsembleState:
         """Read padded source ids [B, S]."""
         return EnsembleState(tuple(member.encode(source) for member in self._each()))
@@ -39,7 +46,7 @@ class Ensemble(TranslationModel[EnsembleState]):
             for member, own in zip(self._each(), state.members, strict=True)
         ]
         log_probs = torch.stack([logits.log_softmax(dim=-1) for logits, _ in decoded])
-        mean = log_probs.logsumexp(dim=0)  # [B, T, V]; the number of members cancels out
+        mean = log_probs.logsumexp(dim=0) - math.log(len(decoded))  # [B, T, V]
         return mean, EnsembleState(tuple(own for _, own in decoded))
 
     def alignment(self, source: Tensor, target: Tensor) -> Tensor | None:

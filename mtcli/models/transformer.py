@@ -156,6 +156,12 @@ class Transformer(TranslationModel[TransformerState]):
         """The matrix [V, D] that makes logits."""
         return self.to_logits.weight
 
+    @property
+    def n_positions(self) -> int | None:
+        """What can be learned is limited."""
+        positions = self.target_positions
+        return len(positions.vectors.weight) if isinstance(positions, LearnedPositions) else None
+
     def encode(self, source: Tensor) -> TransformerState:
         """Read padded source ids [B, S]."""
         mask = (source != PAD_ID)[:, None, None, :]  # [B, 1, 1, S]

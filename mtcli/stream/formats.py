@@ -1,12 +1,16 @@
 """What a line holds on its way in, and what on its way out: text, tsv or jsonl."""
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from mtcli.errors import DataError
 from mtcli.translation import Request, Translation
+
+_NOTHING = Translation("", 0.0)
+_WARNINGS = "warnings"
 
 
 @dataclass(frozen=True)
@@ -48,12 +52,16 @@ class Formats:
         if self.output == "text":
             return candidates[0].text
         if self.output == "tsv":
-            cells = [cell for candidate in candidates for cell in self._cells(candidate)]
+            # As many columns in every row, so that those passed on stay in their place.
+            missing = [_NOTHING] * (self.n_best - len(candidates))
+            cells = [cell for each in (*candidates, *missing) for cell in self._cells(each)]
             return "\t".join([*cells, *line.columns])
         if line.fields is None and self.input == "jsonl":
             return ""  # a blank line stays blank
         given = {"text": line.request.text} if line.fields is None else line.fields
-        return _json({**given, **self._told(line, candidates)})
+        # Warnings of an earlier translation are not about this one.
+        passed_on = {name: value for name, value in given.items() if name != _WARNINGS}
+        return _json({**passed_on, **self._told(line, candidates)})
 
     def _decoded(self, raw: bytes, place: str) -> tuple[str, bool]:
         try:
@@ -70,7 +78,7 @@ class Formats:
         if not text.strip():
             return Line(Request(""), is_valid)
         try:
-            fields = json.loads(text)
+            fields = json.loads(text, parse_float=_finite, parse_constant=_finite)
         except (ValueError, RecursionError) as error:
             raise DataError(
                 f"{place}: not JSON ({error})", hint="each line is to be one JSON object"
@@ -98,7 +106,7 @@ class Formats:
         if self.n_best > 1:
             told["candidates"] = [self._facts(candidate) for candidate in candidates]
         if warnings := list(_warnings(line, candidates[0])):
-            told["warnings"] = warnings
+            told[_WARNINGS] = warnings
         return told
 
     def _facts(self, candidate: Translation) -> dict[str, Any]:
@@ -108,6 +116,14 @@ class Formats:
         if self.with_alignment:
             facts["alignment"] = _links(candidate)
         return facts
+
+
+def _finite(number: str) -> float:
+    """JSON has no infinity; what would become one cannot be passed on."""
+    value = float(number)
+    if not math.isfinite(value):
+        raise ValueError(f"{number} is not a number that JSON knows")
+    return value
 
 
 def _warnings(line: Line, best: Translation) -> Iterator[str]:

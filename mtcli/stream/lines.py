@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from queue import Empty, Queue
 from typing import IO
 
-from mtcli.lines import line_content
+from mtcli.lines import WINDOW, line_content
 
 _READ = 1 << 16  # bytes at a time
 _AHEAD = 64  # reads that may wait for their turn
-_WINDOW = 2048  # lines: enough to sort by length, few enough to keep in memory
+_WINDOW_BYTES = 1 << 20  # long lines are not collected for long
 
 
 @dataclass(frozen=True)
@@ -21,9 +21,10 @@ class Input:
 
     file: IO[bytes]
     name: str
+    is_patient: bool = False  # wait until a group is full, whoever may be waiting for an answer
 
 
-def windows(file: IO[bytes]) -> Iterator[list[bytes]]:
+def windows(source: Input) -> Iterator[list[bytes]]:
     """Groups of whole lines; an empty one says that for now there are no more.
 
     A line ends at LF and nowhere else. What a file holds is there at once, so its groups are full;
@@ -31,8 +32,12 @@ def windows(file: IO[bytes]) -> Iterator[list[bytes]]:
     """
     lines: list[bytes] = []
     begun: list[bytes] = []  # the parts of a line whose end has not come yet
-    is_first = True
+    is_first, n_bytes = True, 0
+    file = source.file
     for chunk in _at_hand(file) if _is_at_hand(file) else _arriving(file):
+        if not chunk and source.is_patient:
+            continue
+        n_bytes += len(chunk)
         first, *others = chunk.split(b"\n")
         begun.append(first)
         if others:
@@ -40,13 +45,10 @@ def windows(file: IO[bytes]) -> Iterator[list[bytes]]:
                 lines.append(line_content(line, is_first=is_first))
                 is_first = False
             begun = [others[-1]]
-        while len(lines) >= _WINDOW:
-            yield lines[:_WINDOW]
-            lines = lines[_WINDOW:]
+        while len(lines) >= WINDOW or (lines and (n_bytes >= _WINDOW_BYTES or not chunk)):
+            yield lines[:WINDOW]
+            lines, n_bytes = lines[WINDOW:], 0
         if not chunk:
-            if lines:
-                yield lines
-            lines = []
             yield []
     if rest := b"".join(begun):
         lines.append(line_content(rest, is_first=is_first))

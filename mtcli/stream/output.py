@@ -1,8 +1,9 @@
 """Writing lines: whole ones, even when the disk is full."""
 
 import os
-from collections.abc import Sequence
-from contextlib import suppress
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import IO
 
@@ -25,8 +26,9 @@ class Output:
             return
         n_written = 0
         try:
-            while n_written < len(data):
-                n_written += os.write(self.file.fileno(), data[n_written:])
+            with _uninterrupted():
+                while n_written < len(data):
+                    n_written += os.write(self.file.fileno(), data[n_written:])
         except OSError as error:
             self._remove_half_line(data[:n_written])
             raise DataError(
@@ -51,3 +53,16 @@ class Output:
     ) -> None:
         if self.name is not None:
             self.file.close()
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Within, Ctrl-C waits, where the system can make it wait."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

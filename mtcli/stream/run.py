@@ -81,7 +81,7 @@ def _lines(
     """The lines of all inputs, up to the first mistake, which is put down."""
     for source in inputs:
         number = 0
-        for window in windows(source.file):
+        for window in windows(source):
             lines: list[Line] = []
             try:
                 for raw in window:

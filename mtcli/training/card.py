@@ -5,12 +5,16 @@ from pathlib import Path
 from mtcli import __version__
 from mtcli.checkpoint.directory import CARD, describe, load_saved_config
 from mtcli.checkpoint.files import write_file
+from mtcli.export.manifest import describe_export
 
 
 def write_card(directory: Path) -> None:
     """Write README.md: data, sizes, BLEU with its signature, how to use it."""
     source, target = (path.name for path in load_saved_config(directory).data.train)
-    facts = "".join(f"- {name}: {value}\n" for name, value in describe(directory))
+    facts = "".join(
+        f"- {name}: {value}\n"
+        for name, value in (*describe(directory), *describe_export(directory))
+    )
     write_file(
         directory / CARD,
         f"""\

@@ -31,7 +31,7 @@ from mtcli.checkpoint.weights import save_weights
 from mtcli.config import Config
 from mtcli.data import groups
 from mtcli.engines.pytorch import choose_device
-from mtcli.errors import CheckpointError, ConfigError
+from mtcli.errors import CheckpointError, ConfigError, MtcliError
 from mtcli.models import TranslationModel, build_model
 from mtcli.optim import build_optimizers
 from mtcli.report import Event, EventLog, Finished, Notice, StepDone, Stopped
@@ -248,12 +248,22 @@ def _save_weights(run: Run, progress: Progress) -> None:
 def _finish(run: Run, progress: Progress) -> Finished:
     """Write what is still missing, and last of all that nothing is."""
     info = weights_info(run.directory)
-    run.show(Notice("exporting to CTranslate2, and measuring a vocabulary shortlist"))
-    if shortlist := export_trained(run.directory, run.data.train_set, run.data.dev_set.shown):
-        run.report(Notice(f"shortlist: {shortlist.quality()}"))
-        run.show(Notice(f"  it makes translating {shortlist.speed:.2f} times as fast"))
+    _export(run)
     write_card(run.directory)
     reason = _reason_to_end(progress, run.config) or ""
     finished = Finished(progress.step, info.step, info.bleu, info.signature, reason)
     run.report(finished)
     return finished
+
+
+def _export(run: Run) -> None:
+    """Make the model ready for CTranslate2; without it, it is complete all the same."""
+    run.show(Notice("exporting to CTranslate2, and measuring a vocabulary shortlist"))
+    try:
+        shortlist = export_trained(run.directory, run.data.train_set, run.data.dev_set.shown)
+    except (MtcliError, OSError) as error:
+        run.report(Notice(f"no export: {error}; `mtcli export` would try again"))
+        return
+    if shortlist:
+        run.report(Notice(f"shortlist: {shortlist.quality()}"))
+        run.show(Notice(f"  it makes translating {shortlist.speed:.2f} times as fast"))

@@ -6,10 +6,9 @@ from itertools import islice
 from pathlib import Path
 
 from mtcli.engines import open_engine
+from mtcli.lines import WINDOW
 from mtcli.options import EngineOptions, SearchOptions
 from mtcli.translation.translator import LineTranslator, Request, Translation
-
-_WINDOW = 2048  # lines that are sorted by length together
 
 
 class Translator(LineTranslator):
@@ -36,7 +35,8 @@ class Translator(LineTranslator):
 
     def translate(self, lines: Iterable[str], *, beam_size: int | None = None) -> list[str]:
         """The translation of each line, in their order; a blank line stays blank."""
-        options = replace(self.options, n_best=1, beam_size=beam_size or self.options.beam_size)
+        width = self.options.beam_size if beam_size is None else beam_size
+        options = replace(self.options, n_best=1, beam_size=width, with_scores=False)
         return [candidates[0].text for candidates in self.stream(lines, options)]
 
     def stream(
@@ -49,5 +49,5 @@ class Translator(LineTranslator):
 
 
 def _windows(requests: Iterator[Request]) -> Iterator[list[Request]]:
-    while window := list(islice(requests, _WINDOW)):
+    while window := list(islice(requests, WINDOW)):
         yield window

@@ -5,11 +5,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from mtcli.engines import Found, Opened, Scored, Source
+from mtcli.errors import EngineError
 from mtcli.options import SearchOptions
 from mtcli.translation.alignment import Alignment, align, word_numbers
 from mtcli.translation.guard import is_runaway
 from mtcli.translation.parts import Part, glue, split
 
+_AHEAD = 4  # batches under way for each one that is worked on
 _MAX_ROWS = 1024  # of a batch, all beams counted
 
 
@@ -26,7 +28,7 @@ class Translation:
     """What a line becomes, and how sure the model is of it."""
 
     text: str
-    score: float
+    score: float  # log-probability / length**length_penalty; of a line in parts, their sum
     alignment: Alignment | None = None  # if asked for: which word comes from which
     n_parts: int = 1  # more than one: the line was too long and was translated in parts
     is_cut: bool = False  # the search was not allowed to go on to its end
@@ -49,6 +51,15 @@ class LineTranslator:
         """The n_best translations of each line, in the order of the lines; blank stays blank."""
         return [line for group in self.flow([requests], options) for line in group]
 
+    def check(self, options: SearchOptions) -> None:
+        """Refuse what the model cannot do."""
+        n_positions = self.engine.n_positions
+        if n_positions is not None and options.max_length > n_positions:
+            raise EngineError(
+                f"max_length={options.max_length} is more than the model's {n_positions} positions",
+                hint="ask for a smaller --max-length, or use --engine torch",
+            )
+
     def flow(
         self, groups: Iterable[Sequence[Request]], options: SearchOptions
     ) -> Iterator[list[list[Translation]]]:
@@ -57,6 +68,7 @@ class LineTranslator:
         An empty group says that no more lines are there for now: what is under way is brought to
         its end before the next group is asked for.
         """
+        self.check(options)
         windows: deque[_Window] = deque()
         under_way: deque[Callable[[], None]] = deque()
         for group in groups:
@@ -66,8 +78,10 @@ class LineTranslator:
                 windows.append(_Window(self, group, options))
                 for rows in windows[-1].batches(self.batch_tokens):
                     under_way.append(windows[-1].begin(rows))
-                    # Twice as many as are worked on: nobody waits, and a stop comes soon.
-                    _finish(under_way, 2 * self.engine.n_parallel)
+                    # More than are worked on, so that no thread waits while we do something else.
+                    _finish(under_way, _AHEAD * self.engine.n_parallel)
+                if len(windows) > _AHEAD:  # blank lines make no batches that would drive others out
+                    _finish(under_way, 0)
             while windows and windows[0].is_done:
                 yield windows.popleft().translations()
         _finish(under_way, 0)
@@ -115,13 +129,11 @@ class _Window:
     def batches(self, batch_tokens: int) -> Iterator[list[int]]:
         """Rows of `sources` that are searched together: of like length, the longest first.
 
-        Which rows share a batch never changes what is found: they have the same limit, and either
-        all of them have a prefix or none.
+        Rows that share a batch have the same limit, and either all of them have a prefix or none:
+        so what is found for one does not depend on the others. (With a shortlist it may: its
+        candidates are those of all sources of a batch.)
         """
-        keys = [
-            (self.options.limit(len(s.pieces), len(s.prefix)), bool(s.prefix), len(s.pieces))
-            for s in self.sources
-        ]
+        keys = [(self._limit(s), bool(s.prefix), len(s.pieces)) for s in self.sources]
         n_rows = self.options.n_best if self.options.sampling else self.options.beam_size
         batch: list[int] = []
         room = 0
@@ -139,8 +151,7 @@ class _Window:
     def begin(self, rows: list[int]) -> Callable[[], None]:
         """Start to search for `rows`; calling what is returned waits for it to end."""
         sources = [self.sources[row] for row in rows]
-        limit = self.options.limit(len(sources[0].pieces), len(sources[0].prefix))
-        result = self.engine.submit(sources, self.options, limit)
+        result = self.engine.submit(sources, self.options, self._limit(sources[0]))
 
         def finish() -> None:
             for row, candidates in zip(rows, result(), strict=True):
@@ -148,6 +159,10 @@ class _Window:
             self.n_open -= len(rows)
 
         return finish
+
+    def _limit(self, source: Source) -> int:
+        limit = self.options.limit(len(source.pieces), len(source.prefix))
+        return min(limit, self.engine.n_positions or limit)
 
     def translations(self) -> list[list[Translation]]:
         """The n_best translations of each line."""

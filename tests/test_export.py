@@ -1,0 +1,371 @@
+"""An export says the same as the model it was made from, and is made anew when it does not."""
+
+import shutil
+import subprocess
+import sys
+from collections import defaultdict
+from contextlib import suppress
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conftest import tiny_model_config
+from mtcli.checkpoint.directory import WeightsInfo, load_saved_config, save_config
+from mtcli.checkpoint.files import write_file
+from mtcli.checkpoint.weights import load_model, save_weights
+from mtcli.config import TokenizerConfig
+from mtcli.data import EncodedCorpus, encode
+from mtcli.data.corpus import Ragged
+from mtcli.engines import Source, open_engine
+from mtcli.engines.ct2 import Ct2Engine
+from mtcli.engines.pytorch import TorchEngine
+from mtcli.errors import CheckpointError, EngineError
+from mtcli.export import directory as export_directory
+from mtcli.export import spec
+from mtcli.export.directory import make_export, open_export
+from mtcli.export.lexicon import learn_lexicon
+from mtcli.export.manifest import Shortlist, read_manifest
+from mtcli.export.shortlist import vocabulary_map
+from mtcli.models import build_model
+from mtcli.options import EngineOptions, SearchOptions
+from mtcli.tokenizer import train_tokenizers
+from mtcli.training import export as training_export
+
+FLOAT = EngineOptions(engine="ctranslate2", quantization="float32")
+OPTIONS = SearchOptions(beam_size=3, n_best=2, max_length=12)
+MODELS = {
+    "pre-norm": {},
+    "post-norm": {"norm": "post"},
+    "learned positions": {"positions": "learned", "max_positions": 64},
+    "tied two ways": {"tied_embeddings": "target"},
+    "not tied": {"tied_embeddings": "none"},
+    "gelu": {"activation": "gelu"},
+    "swish": {"activation": "swish"},
+    "unequal depths": {"n_encoder_layers": 3, "n_decoder_layers": 1},
+}
+
+
+def random_model(directory, config, tokenizers, seed=0, **changes):
+    """A complete model directory with weights by chance."""
+    config = config.model_copy(update={"model": tiny_model_config(**changes)})
+    torch.manual_seed(seed)
+    model = build_model(config.model, len(tokenizers.source), len(tokenizers.target))
+    for parameter in model.parameters():  # biases and norms are not what they begin as, either
+        parameter.data += 0.05 * torch.randn_like(parameter)
+    save_config(directory, config)
+    for name, content in tokenizers.files().items():
+        write_file(directory / name, content)
+    info = WeightsInfo(n_parameters=0, step=1, bleu=0.0, signature="", n_pairs=1)
+    save_weights(directory, model, info)
+    return directory
+
+
+@pytest.fixture
+def model(tmp_path, tiny_config, tokenizers):
+    return random_model(tmp_path / "model", tiny_config, tokenizers)
+
+
+@pytest.fixture
+def sources(corpus, tokenizers):
+    return [Source(tuple(tokenizers.source.pieces(line))) for line in corpus.source[::4]]
+
+
+def pieces(directory, sources, options=FLOAT):
+    engine = open_engine(directory, options).engine
+    return [[h.pieces for h in best] for best in engine.search(sources, OPTIONS, 12)]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_option_of_the_transformer_is_exported(
+    tmp_path, tiny_config, tokenizers, sources, name
+):
+    directory = random_model(tmp_path / "model", tiny_config, tokenizers, **MODELS[name])
+    by_torch, by_ct2 = (
+        open_engine(directory, options).engine.search(sources, OPTIONS, 12)
+        for options in (EngineOptions(engine="torch"), FLOAT)
+    )
+    for ours, theirs in zip(by_torch, by_ct2, strict=True):
+        assert [h.pieces for h in ours] == [h.pieces for h in theirs]
+        assert [h.score for h in ours] == pytest.approx([h.score for h in theirs], abs=1e-4)
+
+
+def test_two_vocabularies_are_exported(tmp_path, tiny_config, corpus):
+    options = TokenizerConfig(kind="bpe", vocab_size=300, is_shared=False)
+    tokenizers = train_tokenizers(corpus.source, corpus.target, options)
+    config = tiny_config.model_copy(update={"tokenizer": options})
+    directory = random_model(tmp_path / "m", config, tokenizers, tied_embeddings="target")
+    own = [Source(tuple(tokenizers.source.pieces(line))) for line in corpus.source[::4]]
+    assert pieces(directory, own) == pieces(directory, own, EngineOptions(engine="torch"))
+    assert (directory / "ctranslate2" / "source_vocabulary.json").exists()
+
+
+def exports(directory):
+    return {path.name: path.stat().st_mtime_ns for path in (directory / "ctranslate2").iterdir()}
+
+
+def test_an_export_is_made_once(model, sources):
+    pieces(model, sources)
+    before = exports(model)
+    pieces(model, sources)
+    assert exports(model) == before
+
+
+def test_a_copied_model_needs_no_new_export_and_is_read_through_once(model, sources, tmp_path):
+    pieces(model, sources)
+    copy = shutil.copytree(model, tmp_path / "copy", copy_function=shutil.copyfile)
+    assert not read_manifest(copy / "ctranslate2").is_fresh_at_a_glance(copy)
+    before = exports(copy)
+    pieces(copy, sources)
+    assert read_manifest(copy / "ctranslate2").is_fresh_at_a_glance(copy)
+    after = exports(copy)
+    assert {name for name in after if after[name] != before[name]} == {"mtcli.json"}
+
+
+def test_weights_that_change_during_the_export_make_it_stale(
+    model, tiny_config, tokenizers, monkeypatch
+):
+    def validate(_self):
+        monkeypatch.undo()
+        random_model(model, tiny_config, tokenizers, seed=1)
+
+    monkeypatch.setattr("ctranslate2.specs.TransformerSpec.validate", validate)
+    with suppress(Exception):  # an export that was not validated may not be complete
+        make_export(model, "float32")
+    manifest = read_manifest(model / "ctranslate2")
+    assert manifest is None or not manifest.is_fresh(model)
+
+
+def test_processes_that_export_at_once_do_not_disturb_each_other(model):
+    code = f"from mtcli import Translator; print(Translator({str(model)!r}).translate(['water']))"
+    command = [sys.executable, "-c", code]
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(4)]
+    outputs = {process.communicate()[0] for process in processes}
+    assert [process.returncode for process in processes] == [0] * 4
+    assert len(outputs) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"n_encoder_layers": 3}, "the weights lack encoder.2.self_attention.to_queries.weight"),
+        ({"n_decoder_layers": 1}, "decoder.1.self_attention.to_queries.weight"),
+        ({"norm": "post"}, "encoder_norm.weight"),
+    ],
+)
+def test_weights_that_do_not_fit_are_refused(model, tiny_config, changes, says):
+    config = tiny_config.model_copy(update={"model": tiny_model_config(**changes)})
+    save_config(model, config)
+    with pytest.raises(CheckpointError, match=says):
+        open_engine(model, FLOAT)
+
+
+def test_an_export_that_ctranslate2_cannot_load_is_a_message(model, sources):
+    pieces(model, sources)
+    path = model / "ctranslate2" / "model.float32.bin"
+    path.write_bytes(b"x" * path.stat().st_size)
+    with pytest.raises(EngineError, match="CTranslate2 says: "):
+        pieces(model, sources)
+
+
+def test_a_stale_export_is_made_anew(model, tiny_config, tokenizers, sources):
+    before = pieces(model, sources)
+    random_model(model, tiny_config, tokenizers, seed=1)
+    after = pieces(model, sources)
+    assert after != before
+    assert after == pieces(model, sources, EngineOptions(engine="torch"))
+
+
+def test_a_change_of_the_settings_is_noticed(model):
+    assert open_engine(model, FLOAT).search.beam_size == 4
+    config = load_saved_config(model)
+    search = config.search.model_copy(update={"beam_size": 7})
+    save_config(model, config.model_copy(update={"search": search}))
+    assert open_engine(model, FLOAT).search.beam_size == 7
+
+
+@pytest.mark.parametrize("name", ["mtcli.json", "model.float32.bin", "shared_vocabulary.json"])
+@pytest.mark.parametrize("damage", ["missing", "torn"])
+def test_a_damaged_export_is_made_anew(model, sources, name, damage):
+    before = pieces(model, sources)
+    path = model / "ctranslate2" / name
+    if damage == "missing":
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[:-9])
+    assert pieces(model, sources) == before
+
+
+def test_an_export_of_another_version_is_made_anew(model, sources):
+    before = pieces(model, sources)
+    path = model / "ctranslate2" / "mtcli.json"
+    path.write_text(path.read_text().replace('"version": 1', '"version": 0'))
+    assert pieces(model, sources) == before
+    assert read_manifest(model / "ctranslate2").version == 1
+
+
+def test_all_quantizations_stand_side_by_side(model, sources):
+    exact = pieces(model, sources)
+    for quantization in ("int8", "int16", "float32"):
+        pieces(model, sources, replace(FLOAT, quantization=quantization))
+    assert {"model.bin", "model.int16.bin", "model.float32.bin"} <= set(exports(model))
+    assert pieces(model, sources) == exact
+
+
+def test_where_nothing_can_be_written_it_translates_all_the_same(model, sources, monkeypatch):
+    def refuse(path, content):
+        if path.is_relative_to(model):
+            raise CheckpointError(f"cannot write {path}")
+        write_file(path, content)
+
+    monkeypatch.setattr(export_directory, "write_file", refuse)
+    assert pieces(model, sources) == pieces(model, sources, EngineOptions(engine="torch"))
+    assert not (model / "ctranslate2").exists()
+
+
+def test_what_cannot_be_expressed_is_refused_with_all_reasons():
+    config = SimpleNamespace(arch="rnn", activation="squared_relu", norm="pre")
+    assert spec.obstacles(config) == [
+        "it has nothing like model.arch=rnn",
+        "it has nothing like model.activation=squared_relu",
+    ]
+    assert spec.obstacles(tiny_model_config()) == []
+
+
+def test_a_model_that_cannot_be_exported_is_run_by_torch(model, monkeypatch):
+    reasons = ["it has nothing like model.arch=rnn", "nor like model.norm=none"]
+    monkeypatch.setattr(spec, "obstacles", lambda _: reasons)
+    with pytest.raises(EngineError) as error:
+        open_engine(model, FLOAT)
+    assert all(reason in str(error.value) for reason in reasons)
+    assert "use --engine torch" in str(error.value)
+    assert isinstance(open_engine(model, EngineOptions()).engine, TorchEngine)
+
+
+def test_an_export_elsewhere_is_what_ctranslate2_itself_reads(model, sources, tmp_path):
+    import ctranslate2
+
+    make_export(model, into=tmp_path / "plain")
+    translator = ctranslate2.Translator(str(tmp_path / "plain"), compute_type="int8")
+    [result] = translator.translate_batch(
+        [list(sources[0].pieces)], beam_size=3, max_decoding_length=12, min_decoding_length=0
+    )
+    int8 = pieces(model, sources[:1], EngineOptions(engine="ctranslate2", shortlist=False))
+    assert result.hypotheses[0] == int8[0][0]
+
+
+# The shortlist.
+
+ROWS = st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=4), min_size=1, max_size=6)
+
+
+def ragged(rows) -> Ragged:
+    starts = np.cumsum([0, *map(len, rows)])
+    return Ragged(np.array([i for row in rows for i in row], dtype=np.int32), starts)
+
+
+def model_one(pairs, rounds=4) -> dict[tuple[int, int], float]:
+    """IBM Model 1 as the book has it."""
+    t = defaultdict(lambda: 1.0)
+    for _ in range(rounds):
+        counts, totals = defaultdict(float), defaultdict(float)
+        for source, target in pairs:
+            for f in target:
+                z = sum(t[e, f] for e in source)
+                for e in source:
+                    counts[e, f] += t[e, f] / z
+                    totals[e] += t[e, f] / z
+        t = defaultdict(float, {(e, f): count / totals[e] for (e, f), count in counts.items()})
+    return {key: p for key, p in t.items() if counts[key] >= 0.05}
+
+
+@given(ROWS, ROWS)
+def test_the_lexicon_is_that_of_model_one(sources, targets):
+    pairs = list(zip(sources, targets, strict=False))
+    corpus = EncodedCorpus(ragged([s for s, _ in pairs]), ragged([t for _, t in pairs]))
+    lexicon = learn_lexicon(corpus, target_size=5)
+    expected = model_one(pairs)
+    keys = list(zip(lexicon.sources.tolist(), lexicon.targets.tolist(), strict=True))
+    assert set(keys) == set(expected)
+    # What was forgotten is missing in the sum, so that probabilities may be a little larger.
+    for key, p in zip(keys, lexicon.probabilities, strict=True):
+        total = sum(q for (e, _), q in expected.items() if e == key[0])
+        assert p == pytest.approx(expected[key] / total, abs=1e-6)
+
+
+def test_a_large_corpus_is_learned_from_in_parts(monkeypatch, corpus, tokenizers):
+    encoded = encode(corpus, tokenizers, 64, print)
+    whole = learn_lexicon(encoded, 340)
+    monkeypatch.setattr("mtcli.export.lexicon._CHUNK", 800)
+    monkeypatch.setattr("mtcli.export.lexicon._MAX_CHUNKS", 4)
+    parts = learn_lexicon(encoded, 340)
+    best = [dict(reversed(list(zip(lx.sources, lx.targets, strict=True)))) for lx in (whole, parts)]
+    assert len(best[1]) > 0.8 * len(best[0])
+    n_same = sum(best[0][source] == target for source, target in best[1].items())
+    assert n_same > 0.7 * len(best[1])
+
+
+def test_the_map_offers_what_a_piece_becomes_and_itself(corpus, tokenizers):
+    lines = vocabulary_map(encode(corpus, tokenizers, 64, print), tokenizers).splitlines()
+    known = set(tokenizers.target.vocabulary)
+    table = {}
+    for line in lines:
+        source, targets = line.split("\t")
+        table[source] = targets.split(" ")
+        assert set(table[source]) <= known
+    assert len(table[""]) == 34
+    for word, translation in (("water", "Wasser"), ("my dog", "mein Hund")):
+        offered = {t for piece in tokenizers.source.pieces(word) for t in table.get(piece, [])}
+        assert set(tokenizers.target.pieces(translation)) <= offered | set(table[""])
+    assert all(piece in targets for piece, targets in table.items() if piece in known)
+    assert {f"<0x{byte:02X}>" for byte in range(256)} <= set(table["<0x41>"])
+
+
+@pytest.mark.parametrize("bleus", [(30.0, 30.05), (30.0, 30.2), (31.0, 30.0)])
+def test_a_shortlist_is_on_if_it_costs_next_to_nothing(
+    model, corpus, tokenizers, monkeypatch, bleus
+):
+    with_it, without = bleus
+    is_on = bleus != (30.0, 30.2)
+
+    def measured(directory, dev, *, shortlist):
+        assert len(dev) == 60
+        assert isinstance(open_engine(directory, EngineOptions()).engine, Ct2Engine)
+        return (with_it, 2.0) if shortlist else (without, 3.0)
+
+    monkeypatch.setattr(training_export, "_measured", measured)
+    encoded = encode(corpus, tokenizers, 64, print)
+    shortlist = training_export.export_trained(model, encoded, corpus)
+    assert shortlist == Shortlist(is_on, with_it, without, 1.5)
+    assert read_manifest(model / "ctranslate2").shortlist == shortlist
+    assert open_engine(model, EngineOptions()).engine.uses_shortlist is is_on
+    assert not open_engine(model, EngineOptions(shortlist=False)).engine.uses_shortlist
+    assert ("on" if is_on else "off") in shortlist.quality()
+
+
+def test_a_shortlist_outlives_new_weights_but_not_a_new_vocabulary(
+    model, corpus, tiny_config, tokenizers
+):
+    training_export.export_trained(model, encode(corpus, tokenizers, 64, print), corpus)
+    random_model(model, tiny_config, tokenizers, seed=1)
+    assert open_export(model, "int8").shortlist is not None
+    # What it costs these weights is not known, so it is off unless one asks for it.
+    assert read_manifest(model / "ctranslate2").shortlist is None
+    assert not open_engine(model, EngineOptions()).engine.uses_shortlist
+    assert open_engine(model, EngineOptions(shortlist=True)).engine.uses_shortlist
+    options = TokenizerConfig(kind="bpe", vocab_size=320)
+    other = train_tokenizers(corpus.source, corpus.target, options)
+    random_model(model, tiny_config, other)
+    assert open_export(model, "int8").shortlist is None
+    with pytest.raises(EngineError, match="has no vocabulary shortlist"):
+        open_engine(model, EngineOptions(shortlist=True))
+
+
+def test_training_leaves_an_export_and_says_what_the_shortlist_does(tiny_trained):
+    assert read_manifest(tiny_trained / "ctranslate2").shortlist is not None
+    assert '"shortlist: dev BLEU' in (tiny_trained / "log.jsonl").read_text()
+    assert load_model(tiny_trained, torch.device("cpu")).config.search.beam_size == 4
