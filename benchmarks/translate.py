@@ -1,5 +1,7 @@
 """Whole-process times of mtcli beside its peers: same weights, same lines, in turns, medians.
 
+The ratios are medians of the ratios of each round: what slows the machine down slows both down.
+
 python benchmarks/translate.py MODEL SOURCE [REFERENCE] [--lines N] [--beam-size N] [--rounds N]
                                [--hugging-face PYTHON]
 
@@ -71,10 +73,11 @@ def main() -> None:
     commands = contenders(arguments, scratch)
     seconds: dict[str, list[float]] = {name: [] for name in commands}
     for i in range(arguments.rounds):
-        for name, command in commands.items():
+        # Back and forth, so that a machine that slows down is not unfair to the last.
+        for name, command in list(commands.items())[:: -1 if i % 2 else 1]:
             if i == 0 or not name.startswith(("Hugging", "mtcli --engine")):
                 seconds[name].append(timed(command, scratch / name))
-    base = statistics.median(seconds["CTranslate2 int8, directly"])
+    base = seconds["CTranslate2 int8, directly"]
     print(f"{len(lines)} lines, beam {arguments.beam_size}, medians of {arguments.rounds} rounds\n")
     print("| contender | seconds | sentences/s | against CTranslate2 directly | BLEU |")
     print("| --- | --- | --- | --- | --- |")
@@ -85,7 +88,8 @@ def main() -> None:
             references = list(read_lines(arguments.reference))[: len(lines)]
             score = f"{bleu(list(read_lines(scratch / name)), references).value:.2f}"
         rate = len(lines) / middle
-        print(f"| {name} | {middle:.2f} | {rate:.0f} | {base / middle:.2f} x | {score} |")
+        ratio = statistics.median(b / t for b, t in zip(base, times, strict=False))
+        print(f"| {name} | {middle:.2f} | {rate:.0f} | {ratio:.2f} x | {score} |")
     shutil.rmtree(scratch)
 
 

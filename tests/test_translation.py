@@ -255,6 +255,15 @@ def test_words_are_aligned_across_parts(tokenizers):
     assert found.alignment == tuple((i, i) for i in range(len(line.split())))
 
 
+@given(st.text(max_size=60))
+def test_links_are_between_words_that_are_there(tokenizers, line):
+    translator = LineTranslator(Opened(Echo(max_pieces=9), tokenizers, 9, SearchOptions()))
+    [[found]] = translator.translate_all([Request(line)], SearchOptions(with_alignment=True))
+    for i, j in found.alignment:
+        assert i < len(line.split())
+        assert j < len(found.text.split())
+
+
 def test_alignment_links_each_target_word_to_the_word_it_looks_at_most():
     source, target = ["▁the", "▁h", "ouse"], ["▁das", "▁Haus", "▁da"]
     attention = [[0.9, 0.1, 0.0], [0.4, 0.3, 0.3], [0.5, 0.1, 0.1]]

@@ -30,8 +30,9 @@ class Past(State):
     """The keys and values of the target so far: what search keeps between steps.
 
     They stand in buffers with room for more, so that a new position is written beside the old ones
-    instead of copying them all. It is a value all the same: room that another one has taken (they
-    share `taken`) is left alone, and the buffers are copied then.
+    instead of copying them all (only a beam search that reorders its rows has to copy). It is a
+    value all the same: room that another one has taken (they share `taken`) is left alone, and the
+    buffers are copied then.
     """
 
     buffers: KeyValues  # [B, H, room, E]

@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mtcli.engines import Found, Opened, Scored, Source
 from mtcli.errors import EngineError
@@ -100,7 +100,7 @@ class _Window:
     def __init__(
         self, translator: LineTranslator, requests: Sequence[Request], options: SearchOptions
     ) -> None:
-        self.engine, self.options = translator.engine, options
+        self.engine, self.options, self.requests = translator.engine, options, requests
         self.source, self.target = translator.tokenizers.source, translator.tokenizers.target
         pieces = self.source.pieces_of_each([request.text for request in requests])
         self.lines = [split(line, translator.max_pieces) for line in pieces]
@@ -173,8 +173,8 @@ class _Window:
             for source, candidates in zip(self.sources, self.found, strict=True)
         ]
         return [
-            self._joined(parts, [each[row] for row in rows])
-            for parts, rows in zip(self.lines, self.rows, strict=True)
+            self._joined(request, parts, [each[row] for row in rows])
+            for request, parts, rows in zip(self.requests, self.lines, self.rows, strict=True)
         ]
 
     def _translation(self, source: Source, scored: Scored, text: str) -> Translation:
@@ -187,11 +187,17 @@ class _Window:
             is_runaway=is_runaway(source.pieces, scored.pieces),
         )
 
-    def _joined(self, parts: list[Part], each: list[list[Translation]]) -> list[Translation]:
+    def _joined(
+        self, request: Request, parts: list[Part], each: list[list[Translation]]
+    ) -> list[Translation]:
         """The translations of a line from those of its parts: best with best, and so on."""
         if not parts:
             return [Translation("", 0.0, alignment=() if self.options.with_alignment else None)]
-        return [joined(parts, same) for same in zip(*each, strict=False)]
+        candidates = [joined(parts, same) for same in zip(*each, strict=False)]
+        if not self.options.with_alignment:
+            return candidates
+        n_words = len(request.text.split())
+        return [replace(c, alignment=_between_words(c, n_words)) for c in candidates]
 
 
 def joined(parts: Sequence[Part], translations: Sequence[Translation]) -> Translation:
@@ -214,6 +220,12 @@ def joined(parts: Sequence[Part], translations: Sequence[Translation]) -> Transl
         is_cut=any(translation.is_cut for translation in translations),
         is_runaway=any(translation.is_runaway for translation in translations),
     )
+
+
+def _between_words(translation: Translation, n_source: int) -> Alignment:
+    """Its links, if both words are there: a tokenizer may see spaces where nobody else does."""
+    n_target = len(translation.text.split())
+    return tuple((i, j) for i, j in translation.alignment or () if i < n_source and j < n_target)
 
 
 def one_line(text: str) -> str:

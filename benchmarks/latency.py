@@ -1,0 +1,52 @@
+"""From process start to the first translated line, beside what imports and the model alone cost.
+
+python benchmarks/latency.py MODEL [--rounds N]
+"""
+
+import argparse
+import statistics
+import subprocess
+import sys
+import time
+
+BARE = """
+import ctranslate2, sentencepiece
+sentencepiece.SentencePieceProcessor(model_file="{model}/tokenizer.model")
+ctranslate2.Translator("{model}/ctranslate2", compute_type="int8", inter_threads=2, intra_threads=1)
+print(flush=True)
+"""
+
+
+def until_first_line(command: list[str]) -> float:
+    """Seconds from the start of a process to the end of the first line that it writes."""
+    began = time.perf_counter()
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        process.stdin.write(b"A man sees a dog.\n")
+        process.stdin.flush()
+        process.stdout.readline()
+        seconds = time.perf_counter() - began
+        process.stdin.close()
+    return seconds
+
+
+def main() -> None:
+    """Measure in turns, and print medians."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("model")
+    parser.add_argument("--rounds", type=int, default=21)
+    arguments = parser.parse_args()
+    commands = {
+        "imports and model": [sys.executable, "-c", BARE.format(model=arguments.model)],
+        "mtcli translate": [sys.executable, "-m", "mtcli", "translate", arguments.model],
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in commands}
+    for _ in range(arguments.rounds):
+        for name, command in commands.items():
+            seconds[name].append(until_first_line(command))
+    medians = {name: statistics.median(times) for name, times in seconds.items()}
+    for name, middle in medians.items():
+        print(f"{name:<20}{middle:.3f} s")
+    print(f"{'difference':<20}{medians['mtcli translate'] - medians['imports and model']:.3f} s")
+
+
+main()
