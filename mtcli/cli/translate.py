@@ -62,14 +62,7 @@ def translate(
     """
     from mtcli.translation import Translator
 
-    engine_options = EngineOptions(
-        engine=engine,
-        device=device,
-        quantization=quantization,
-        threads=threads,
-        shortlist=shortlist,
-        seed=seed,
-    )
+    engine_options = EngineOptions(engine, device, quantization, threads, shortlist, seed)
     wanted: dict[str, Any] = {
         "beam_size": beam_size,
         "n_best": n_best,
@@ -97,14 +90,13 @@ def translate(
         from mtcli.cli.prompt import ask
 
         ask(translator, options)
-    else:
-        formats = reading.formats(options)
-        with contextlib.ExitStack() as stack:
-            inputs = [*_inputs(files, stack, is_patient=seed is not None)]
-            out = stack.enter_context(_output(output, inputs))
-            tally = _translate(translator, inputs, out, options, formats)
-        for notice in [] if quiet else tally.notices():
-            typer.echo(f"note: {notice}", err=True)
+        return
+    with contextlib.ExitStack() as stack:
+        inputs = [*_inputs(files, stack, is_patient=seed is not None)]
+        out = stack.enter_context(_output(output, inputs))
+        tally = _translate(translator, inputs, out, options, reading.formats(options))
+    for notice in [] if quiet else tally.notices():
+        typer.echo(f"note: {notice}", err=True)
 
 
 @dataclass(frozen=True)

@@ -99,8 +99,11 @@ class TransformerConfig(Section):
 
     @property
     def alignment_layer(self) -> int:
-        """The decoder layer whose cross-attention shows best which word comes from which."""
-        return max(0, self.n_decoder_layers - 2)
+        """The decoder layer whose cross-attention shows best which word comes from which.
+
+        Of the demo's and two Multi30k models the last one agrees best with IBM Model 1.
+        """
+        return self.n_decoder_layers - 1
 
     @model_validator(mode="after")
     def _heads_divide_width(self) -> Self:
