@@ -163,7 +163,8 @@ Ensemble = Annotated[
     ),
 ]
 Threads = Annotated[
-    int | None, typer.Option(min=1, help="Default: one for each core.", rich_help_panel=_RUNS)
+    int | None,
+    typer.Option(min=1, max=256, help="Default: one for each core.", rich_help_panel=_RUNS),
 ]
 BatchTokens = Annotated[
     int | None,
