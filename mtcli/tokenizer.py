@@ -113,7 +113,10 @@ def load_tokenizers(directory: Path) -> Tokenizers:
     if shared.exists():
         tokenizer = _load(shared)
         return Tokenizers(tokenizer, tokenizer)
-    return Tokenizers(_load(directory / "source.model"), _load(directory / "target.model"))
+    own = directory / "source.model", directory / "target.model"
+    if not any(path.exists() for path in own):
+        raise CheckpointError(f"{directory} has no tokenizer.model", hint="copy it once more")
+    return Tokenizers(*map(_load, own))
 
 
 def _load(path: Path) -> Tokenizer:

@@ -9,11 +9,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from typer.testing import CliRunner
 
 from mtcli import __version__
+from mtcli.__main__ import main
 from mtcli.cli import app
 
 
@@ -175,6 +177,8 @@ def test_a_path_that_cannot_be_written_is_named(corpus_files, tmp_path, tiny_opt
         ["translate", "model", "--top-k", "3"],
         ["translate", "model", "--beam-size", "0"],
         ["translate", "model", "--sampling", "--beam-size", "2"],
+        ["translate", "model", "--sampling", "--temperature", "nan"],
+        ["translate", "model", "--threads", "100000"],
         ["translate", "model", "--field", "translation", "--input-format", "jsonl"],
         ["export", "model", "--to", "onnx"],
         ["export", "model", "--to", "ctranslate2", "--quantization", "int4"],
@@ -364,6 +368,21 @@ def test_info_tells_what_a_model_is(model):
 # The real process, where signals and pipes matter.
 
 MTCLI = [sys.executable, "-m", "mtcli"]
+
+
+def test_a_dash_is_standard_input(model, corpus_files):
+    text = corpus_files[0].read_bytes()
+    result = run("translate", model, corpus_files[0], "-", stdin=text)
+    assert result.stdout.count("\n") == 120
+
+
+def test_ctrl_c_is_quiet_even_while_it_starts(monkeypatch):
+    starting = ModuleType("mtcli.cli")
+    starting.__getattr__ = lambda _: signal.raise_signal(signal.SIGINT)
+    monkeypatch.setitem(sys.modules, "mtcli.cli", starting)
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 130
 
 
 def test_each_line_is_answered_before_the_next_one_is_asked_for(model):

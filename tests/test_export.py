@@ -27,7 +27,7 @@ from mtcli.engines.pytorch import TorchEngine
 from mtcli.errors import CheckpointError, EngineError
 from mtcli.export import directory as export_directory
 from mtcli.export import spec
-from mtcli.export.directory import make_export, open_export
+from mtcli.export.directory import make_export, open_export, write_plain
 from mtcli.export.lexicon import learn_lexicon
 from mtcli.export.manifest import Shortlist, read_manifest
 from mtcli.export.shortlist import vocabulary_map
@@ -164,12 +164,21 @@ def test_weights_that_do_not_fit_are_refused(model, tiny_config, changes, says):
         open_engine(model, FLOAT)
 
 
-def test_an_export_that_ctranslate2_cannot_load_is_a_message(model, sources):
-    pieces(model, sources)
-    path = model / "ctranslate2" / "model.float32.bin"
-    path.write_bytes(b"x" * path.stat().st_size)
+def test_what_ctranslate2_cannot_load_is_a_message(model):
+    export = open_export(model, "float32")
+    export.files["model.bin"] = b"x" * 1000
     with pytest.raises(EngineError, match="CTranslate2 says: "):
-        pieces(model, sources)
+        Ct2Engine(export, FLOAT, device="cpu")
+
+
+def test_weights_that_are_not_numbers_are_refused(model):
+    path = model / "model.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-4000:] = b"\xff" * 4000
+    path.write_bytes(content)
+    for options in (FLOAT, EngineOptions(engine="torch")):
+        with pytest.raises(CheckpointError, match="not all of its weights are numbers"):
+            open_engine(model, options)
 
 
 def test_a_stale_export_is_made_anew(model, tiny_config, tokenizers, sources):
@@ -189,23 +198,26 @@ def test_a_change_of_the_settings_is_noticed(model):
 
 
 @pytest.mark.parametrize("name", ["mtcli.json", "model.float32.bin", "shared_vocabulary.json"])
-@pytest.mark.parametrize("damage", ["missing", "torn"])
+@pytest.mark.parametrize("damage", ["missing", "torn", "changed"])
 def test_a_damaged_export_is_made_anew(model, sources, name, damage):
     before = pieces(model, sources)
     path = model / "ctranslate2" / name
-    if damage == "missing":
-        path.unlink()
-    else:
-        path.write_bytes(path.read_bytes()[:-9])
+    match damage:
+        case "missing":
+            path.unlink()
+        case "torn":
+            path.write_bytes(path.read_bytes()[:-9])
+        case "changed":
+            path.write_bytes(path.read_bytes()[:-9] + b"\x00" * 9)
     assert pieces(model, sources) == before
 
 
 def test_an_export_of_another_version_is_made_anew(model, sources):
     before = pieces(model, sources)
     path = model / "ctranslate2" / "mtcli.json"
-    path.write_text(path.read_text().replace('"version": 1', '"version": 0'))
+    path.write_text(path.read_text().replace('"version": 2', '"version": 0'))
     assert pieces(model, sources) == before
-    assert read_manifest(model / "ctranslate2").version == 1
+    assert read_manifest(model / "ctranslate2").version == 2
 
 
 def test_all_quantizations_stand_side_by_side(model, sources):
@@ -249,8 +261,11 @@ def test_a_model_that_cannot_be_exported_is_run_by_torch(model, monkeypatch):
 def test_an_export_elsewhere_is_what_ctranslate2_itself_reads(model, sources, tmp_path):
     import ctranslate2
 
-    make_export(model, into=tmp_path / "plain")
+    write_plain(model, "int16", tmp_path / "int16")
+    ctranslate2.Translator(str(tmp_path / "int16"))
+    write_plain(model, "int8", tmp_path / "plain")
     translator = ctranslate2.Translator(str(tmp_path / "plain"), compute_type="int8")
+    assert (tmp_path / "plain" / "tokenizer.model").is_file()
     [result] = translator.translate_batch(
         [list(sources[0].pieces)], beam_size=3, max_decoding_length=12, min_decoding_length=0
     )
@@ -332,10 +347,10 @@ def test_a_shortlist_is_on_if_it_costs_next_to_nothing(
     with_it, without = bleus
     is_on = bleus != (30.0, 30.2)
 
-    def measured(directory, dev, *, shortlist):
+    def measured(directory, dev):
         assert len(dev) == 60
         assert isinstance(open_engine(directory, EngineOptions()).engine, Ct2Engine)
-        return (with_it, 2.0) if shortlist else (without, 3.0)
+        return [training_export.Measured(without, 3.0), training_export.Measured(with_it, 2.0)]
 
     monkeypatch.setattr(training_export, "_measured", measured)
     encoded = encode(corpus, tokenizers, 64, print)

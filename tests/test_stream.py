@@ -263,11 +263,11 @@ def test_tsv_has_the_text_then_the_prefix_then_what_is_passed_on():
         (Formats("jsonl"), b'{"text": "a", "x": NaN}', "not JSON"),
         (Formats("jsonl"), b'["text"]', "x, line 2: no object with the field 'text'"),
         (Formats("jsonl", field="src"), b'{"text": ""}', "no object with the field 'src'"),
-        (Formats("jsonl"), b'{"text": 1}', "are to be strings"),
+        (Formats("jsonl"), b'{"text": 1}', "is not a string"),
         (
             Formats("jsonl", has_prefix=True),
             b'{"text": "a", "prefix": ["b"]}',
-            "are to be strings",
+            "is not a string",
         ),
         (Formats(is_strict=True), b"a\xff", r"x, line 2: not valid UTF-8 \(.*byte 2\)"),
     ],

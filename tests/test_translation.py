@@ -358,6 +358,8 @@ def test_python_says_the_same_in_three_lines(tiny_trained):
     found = translator.translate(lines)
     assert found[1] == ""
     assert found == [c[0].text for c in translator.stream(iter(lines))]
+    with pytest.raises(TypeError, match="not one string"):
+        translator.translate("water")
     best = list(translator.stream(lines, replace(translator.options, n_best=3)))
     assert [len(candidates) for candidates in best] == [3, 1, 3]
 

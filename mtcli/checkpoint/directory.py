@@ -133,8 +133,9 @@ def weights_info(directory: Path) -> WeightsInfo:
     path = directory / WEIGHTS
     if not path.is_file():
         raise CheckpointError(
-            f"{directory} has no {WEIGHTS}: its training has not come to a validation yet",
-            hint="run the same `mtcli train` command again to go on",
+            f"{directory} has no {WEIGHTS}: its training has not come to a validation yet, or it "
+            "was not copied whole",
+            hint="run the same `mtcli train` command again to go on, or copy it again",
         )
     try:
         with safe_open(path, framework="numpy") as file:

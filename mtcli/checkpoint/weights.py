@@ -47,6 +47,9 @@ def load_model(directory: Path, device: torch.device) -> LoadedModel:
     weights_info(directory)  # refuses what is missing or damaged
     model = build_model(config.model, len(tokenizers.source), len(tokenizers.target))
     load_into(model, load_file(directory / WEIGHTS), origin=directory / WEIGHTS)
+    if not all(parameter.isfinite().all() for parameter in model.parameters()):
+        path = directory / WEIGHTS
+        raise CheckpointError(f"{path} is damaged: not all of its weights are numbers")
     return LoadedModel(config, tokenizers, model.to(device).eval())
 
 

@@ -66,8 +66,3 @@ def version_option(
 
         typer.echo(f"mtcli {__version__}")
         raise typer.Exit
-
-
-def main() -> None:
-    """Run the command line."""
-    app()

@@ -32,7 +32,7 @@ def export(
     ] = "int8",
 ) -> None:
     """Write a model in the format of another engine; training does it, too, when it is over."""
-    from mtcli.export.directory import make_export
+    from mtcli.export.directory import make_export, write_plain
     from mtcli.export.manifest import EXPORT
 
     if to != EXPORT:
@@ -42,5 +42,8 @@ def export(
         raise typer.BadParameter(f"--quantization {quantization}: must be one of {names}")
     if output and output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise EngineError(f"{output} is already there", hint="choose a new directory")
-    make_export(model, quantization, into=output)
+    if output:
+        write_plain(model, quantization, output)
+    else:
+        make_export(model, quantization)
     typer.echo(output or model / EXPORT)

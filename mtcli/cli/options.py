@@ -104,7 +104,10 @@ NoRepeatNgram = Annotated[
 RepetitionPenalty = Annotated[
     float | None,
     typer.Option(
-        min=0.01, help="Above 1, what was said becomes less likely.", rich_help_panel=_FINDS
+        min=0.01,
+        max=100,
+        help="Above 1, what was said becomes less likely.",
+        rich_help_panel=_FINDS,
     ),
 ]
 SamplingFlag = Annotated[
@@ -113,7 +116,9 @@ SamplingFlag = Annotated[
 ]
 Temperature = Annotated[
     float | None,
-    typer.Option(min=0.01, help="Sampling: below 1 bolder, above flatter.", rich_help_panel=_FINDS),
+    typer.Option(
+        min=0.01, max=100, help="Sampling: below 1 safer, above wilder.", rich_help_panel=_FINDS
+    ),
 ]
 TopK = Annotated[
     int | None,
@@ -127,7 +132,12 @@ TopP = Annotated[
 ]
 Seed = Annotated[
     int | None,
-    typer.Option(min=0, max=2**32 - 1, help="Sampling: the same again.", rich_help_panel=_FINDS),
+    typer.Option(
+        min=0,
+        max=2**32 - 1,
+        help="Sampling: same file, same options, same samples.",
+        rich_help_panel=_FINDS,
+    ),
 ]
 
 EngineName = Annotated[

@@ -20,11 +20,14 @@ if TYPE_CHECKING:
     from mtcli.translation import Translator
 
 
+_STDIN = Path("-")
+
+
 @app.command(epilog="Example: echo 'The old man sees a dog.' | mtcli translate runs/demo")
 def translate(
     model: ModelDirectory,
     files: Annotated[
-        list[Path], typer.Argument(metavar="[FILE]...", help="Default: standard input.")
+        list[Path], typer.Argument(metavar="[FILE]...", help="Default: standard input, as is -.")
     ] = [],
     output: given.Output = None,
     format_: given.Format = None,
@@ -58,7 +61,7 @@ def translate(
     """Translate text, line by line: one line out for every line in, in their order.
 
     A line ends at LF; a CR before it belongs to the line end and is dropped. On a terminal, without
-    FILE, it asks.
+    FILE and formats, it asks.
     """
     from mtcli.translation import Translator
 
@@ -164,13 +167,16 @@ def _translate(
 def _sampling(draws: dict[str, Any], beam_size: int | None) -> Sampling:
     if beam_size is not None:
         raise typer.BadParameter("--sampling does not search: leave out --beam-size")
-    return Sampling(**{name: value for name, value in draws.items() if value is not None})
+    try:
+        return Sampling(**{name: value for name, value in draws.items() if value is not None})
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
 
 
 def _refuse_without_sampling(settings: dict[str, Any]) -> None:
     names = [f"--{name.replace('_', '-')}" for name, value in settings.items() if value is not None]
     if names:
-        raise typer.BadParameter(f"{', '.join(names)} only mean something with --sampling")
+        raise typer.BadParameter(f"without --sampling there is no use for {', '.join(names)}")
 
 
 def _changed(options: SearchOptions, wanted: dict[str, Any]) -> SearchOptions:
@@ -189,16 +195,17 @@ def _is_terminal() -> bool:
 
 
 def _inputs(
-    files: Iterable[Path], stack: contextlib.ExitStack, *, is_patient: bool
+    files: list[Path], stack: contextlib.ExitStack, *, is_patient: bool
 ) -> Iterator["Input"]:
     from mtcli.stream import Input
 
-    if not files:
-        if sys.stdin is None:
+    for file in files or [_STDIN]:
+        if file != _STDIN:
+            yield Input(stack.enter_context(_open(file, "rb")), str(file), is_patient)
+        elif sys.stdin is None:
             raise DataError("standard input is closed", hint="name a file, or pipe text in")
-        yield Input(sys.stdin.buffer, "standard input", is_patient)
-    for file in files:
-        yield Input(stack.enter_context(_open(file, "rb")), str(file), is_patient)
+        else:
+            yield Input(sys.stdin.buffer, "standard input", is_patient)
 
 
 def _output(path: Path | None, inputs: "Iterable[Input]") -> "Output":

@@ -33,7 +33,7 @@ class Ct2Engine(Engine):
         if wants_shortlist and export.shortlist is None:
             raise EngineError(
                 "the model has no vocabulary shortlist",
-                hint="`mtcli train` makes it when training is over; leave out --shortlist",
+                hint="only `mtcli train` makes one, when training is over; leave out --shortlist",
             )
         self.n_positions = manifest.n_positions
         self.target_size = manifest.target_size
@@ -155,7 +155,8 @@ def _choose_device(name: str) -> str:
     n_devices = 1 if kind == "cpu" else ctranslate2.get_cuda_device_count() if kind == "cuda" else 0
     if not (index or "0").isdigit() or int(index or 0) >= n_devices:
         raise EngineError(
-            f"CTranslate2 cannot use {name!r} here", hint="use cpu, or --engine torch"
+            f"CTranslate2 cannot use {name!r} here",
+            hint="use auto, cpu, cuda or cuda:N; --engine torch may know others",
         )
     return name
 
@@ -178,9 +179,7 @@ def _errors_as_ours() -> Iterator[None]:
     try:
         yield
     except (RuntimeError, ValueError) as error:
-        raise EngineError(
-            f"CTranslate2 says: {error}", hint="use --engine torch, or export the model anew"
-        ) from error
+        raise EngineError(f"CTranslate2 says: {error}", hint="use --engine torch") from error
 
 
 def _n_cores() -> int:

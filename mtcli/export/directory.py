@@ -1,6 +1,7 @@
 """The export inside a model directory: made when it is missing, and anew when it is stale."""
 
 import os
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -41,19 +42,24 @@ def open_export(model: Path, quantization: str) -> Export:
             # Whoever was here before may have made it.
             if export := _loaded(model, directory, quantization):
                 return export
-            return _load(directory, make_export(model, quantization), quantization)
+            make_export(model, quantization)
+            if export := _loaded(model, directory, quantization):
+                return export
+            raise OSError("the export did not stay as it was written")
         except (CheckpointError, OSError):
             # The directory cannot be written to: for this once, elsewhere.
             with TemporaryDirectory() as scratch:
-                manifest = make_export(model, quantization, into=Path(scratch))
-                return _load(Path(scratch), manifest, quantization)
+                make_export(model, quantization, into=Path(scratch))
+                if export := _loaded(model, Path(scratch), quantization):
+                    return export
+            raise
 
 
 def make_export(model: Path, quantization: str = _DEFAULT, *, into: Path | None = None) -> Manifest:
     """Write the weights of a model in CTranslate2's format, by default beside its own."""
     directory = into or model / EXPORT
     old = read_manifest(directory)
-    is_usable = old is not None and old.is_whole(directory) and old.is_fresh(model)
+    is_usable = old is not None and old.is_fresh(model)
     files, manifest = _converted(model, quantization)
     if old and is_usable:  # another quantization of the same weights
         manifest = replace(old, files={**old.files, **manifest.files})
@@ -68,6 +74,17 @@ def make_export(model: Path, quantization: str = _DEFAULT, *, into: Path | None 
     return manifest
 
 
+def write_plain(model: Path, quantization: str, directory: Path) -> None:
+    """Write what CTranslate2 needs to run the model without mtcli, the tokenizers included."""
+    files, _ = _converted(model, quantization)
+    files["model.bin"] = files.pop(weights_name(quantization))
+    for name, content in files.items():
+        write_file(directory / name, content)
+    for path in (model / name for name in _TOKENIZERS):
+        if path.is_file():
+            write_file(directory / path.name, path.read_bytes())
+
+
 def weights_name(quantization: str) -> str:
     """The file of the weights; int8 is what CTranslate2 finds when it is given the directory."""
     return "model.bin" if quantization == _DEFAULT else f"model.{quantization}.bin"
@@ -75,6 +92,7 @@ def weights_name(quantization: str) -> str:
 
 def _converted(model: Path, quantization: str) -> tuple[dict[str, bytes], Manifest]:
     """The files of an export, and its manifest."""
+    import numpy as np
     from safetensors.numpy import load_file
 
     from mtcli.checkpoint.directory import CONFIG, WEIGHTS, load_saved_config, weights_info
@@ -94,9 +112,12 @@ def _converted(model: Path, quantization: str) -> tuple[dict[str, bytes], Manife
     n_positions = config.model.max_positions
     if config.model.positions == "sinusoidal":
         n_positions = max(1024, config.data.max_length + 1, config.search.max_length)
+    weights = load_file(model / WEIGHTS)
+    if not all(np.isfinite(weight).all() for weight in weights.values()):
+        raise CheckpointError(f"{model / WEIGHTS} is damaged: not all of its weights are numbers")
     spec = transformer_spec(
         config.model,
-        load_file(model / WEIGHTS),
+        weights,
         (tokenizers.source.vocabulary, tokenizers.target.vocabulary),
         n_positions=n_positions,
     )
@@ -112,7 +133,7 @@ def _converted(model: Path, quantization: str) -> tuple[dict[str, bytes], Manife
         n_positions=n_positions,
         target_size=len(tokenizers.target),
         search=SearchOptions(**config.search.model_dump()),
-        files={name: len(content) for name, content in files.items()},
+        files={name: zlib.crc32(content) for name, content in files.items()},
     )
 
 
@@ -121,7 +142,7 @@ def _loaded(model: Path, directory: Path, quantization: str) -> Export | None:
     manifest = read_manifest(directory)
     if manifest is None or weights_name(quantization) not in manifest.files:
         return None
-    if not manifest.is_whole(directory) or not manifest.is_fresh(model):
+    if not manifest.is_fresh(model):
         return None
     if not manifest.is_fresh_at_a_glance(model):  # copied: next time one look is to be enough
         manifest = replace(manifest, inputs=fingerprints(model, manifest.inputs))
@@ -130,10 +151,17 @@ def _loaded(model: Path, directory: Path, quantization: str) -> Export | None:
     return _load(directory, manifest, quantization)
 
 
-def _load(directory: Path, manifest: Manifest, quantization: str) -> Export:
-    names = [name for name in manifest.files if not name.endswith(".bin")]
-    files = {name: (directory / name).read_bytes() for name in names}
-    files["model.bin"] = (directory / weights_name(quantization)).read_bytes()
+def _load(directory: Path, manifest: Manifest, quantization: str) -> Export | None:
+    """The files in memory, if they are what was written."""
+    files = {}
+    for name, checksum in manifest.files.items():
+        is_weights = name.endswith(".bin")
+        if is_weights and name != weights_name(quantization):
+            continue
+        content = (directory / name).read_bytes() if (directory / name).is_file() else b""
+        if zlib.crc32(content) != checksum:
+            return None
+        files["model.bin" if is_weights else name] = content
     shortlist = directory / VOCABULARY_MAP
     return Export(manifest, files, shortlist.read_bytes() if shortlist.is_file() else None)
 

@@ -11,7 +11,7 @@ from mtcli.options import SearchOptions
 
 EXPORT = "ctranslate2"  # the directory inside a model's
 MANIFEST = "mtcli.json"
-VERSION = 1  # of what is written; another one is made anew
+VERSION = 2  # of what is written; another one is made anew
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Manifest:
     target_size: int  # pieces of the target vocabulary
     search: SearchOptions  # the model's own
     shortlist: Shortlist | None = None
-    files: dict[str, int] = field(default_factory=dict)  # what CTranslate2 reads: names and sizes
+    files: dict[str, int] = field(default_factory=dict)  # what CTranslate2 reads, with checksums
     version: int = VERSION
 
     def is_fresh(self, model: Path) -> bool:
@@ -77,13 +77,6 @@ class Manifest:
     def is_fresh_at_a_glance(self, model: Path) -> bool:
         """Whether that can be seen without reading them."""
         return all(print_.fits_at_a_glance(model / name) for name, print_ in self.inputs.items())
-
-    def is_whole(self, export: Path) -> bool:
-        """Whether all that was written is there."""
-        return all(
-            (export / name).is_file() and (export / name).stat().st_size == size
-            for name, size in self.files.items()
-        )
 
     def write(self, export: Path) -> None:
         """Put it into an export; last of all, for without it the export counts as unfinished."""

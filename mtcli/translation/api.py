@@ -18,7 +18,7 @@ class Translator(LineTranslator):
         translator.translate(["Hello."])
 
     What `mtcli translate` can, it can as well: `options` holds the model's own way of searching,
-    and `dataclasses.replace(translator.options, n_best=5)` another one.
+    and `dataclasses.replace(translator.options, beam_size=5, n_best=5)` another one.
     """
 
     def __init__(
@@ -43,6 +43,8 @@ class Translator(LineTranslator):
         self, lines: Iterable[str], options: SearchOptions | None = None
     ) -> Iterator[list[Translation]]:
         """For each line its translations, best first; of lines without end, too."""
+        if isinstance(lines, str):
+            raise TypeError("lines are to be a list of strings, not one string")
         windows = _windows(map(Request, lines))
         for group in self.flow(windows, options or self.options):
             yield from group
