@@ -96,6 +96,9 @@ def test_lines_of_any_length_are_learned_from():
 
 
 def test_a_missing_or_damaged_file_is_named(tmp_path):
+    with pytest.raises(CheckpointError, match="has no tokenizer.model"):
+        load_tokenizers(tmp_path)
+    (tmp_path / "target.model").touch()
     with pytest.raises(CheckpointError, match="source.model: No such file"):
         load_tokenizers(tmp_path)
     (tmp_path / "tokenizer.model").write_bytes(b"nonsense")

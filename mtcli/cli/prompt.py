@@ -82,9 +82,10 @@ def _translated(translator: Translator, line: str, options: SearchOptions) -> It
     [candidates] = translator.translate_all([Request(line)], options)
     milliseconds = 1000 * (time.perf_counter() - began)
     for candidate in candidates:
-        yield f"{candidate.score:8.3f}  {candidate.text}" if len(candidates) > 1 else candidate.text
+        score = f"{candidate.score:8.3f}  " if len(candidates) > 1 else ""
+        yield score + candidate.text
         if candidate.alignment is not None:
-            yield _dim("  ".join(_links(line, candidate)))
+            yield _dim(" " * len(score) + "  ".join(_links(line, candidate)))
     remarks = [f"{milliseconds:.0f} ms", *_remarks(candidates[0])]
     yield _dim(f"({', '.join(remarks)})")
 
