@@ -77,6 +77,16 @@ def test_selecting_rows_of_the_state_selects_rows_of_the_future(model, source, t
     torch.testing.assert_close(selected, direct[rows])
 
 
+def test_a_state_is_a_value_that_what_comes_after_it_does_not_change(model, source, target):
+    """Two futures of the same past know nothing of each other, though they may share memory."""
+    _, state = model.decode(target[:, :1], model.encode(source))
+    _, state = model.decode(target[:, 1:2], state)
+    _, first = model.decode(target[:, 2:3], state)
+    model.decode(target[:, 3:4].flip(0), state)  # another future of the same past
+    logits, _ = model.decode(target[:, 3:4], first)
+    torch.testing.assert_close(logits, model(source, target[:, :4])[:, 3:])
+
+
 def test_every_word_of_the_source_and_its_place_matter(model, source, target):
     before = model(source, target)[0]
     for position in range(source.size(1)):

@@ -277,6 +277,7 @@ def test_alignment_links_each_target_word_to_the_word_it_looks_at_most():
     [
         ("a b c", "x y z", False),
         ("a b c", "x " * 12, True),
+        ("a b c", "x y z " * 4, True),
         ("a b c", "x " * 11, False),
         ("a b c", "u v " + "x y " * 6 + "w", True),
         ("a b c", "u v " + "x y z " * 3 + "w", False),
