@@ -5,15 +5,15 @@ from dataclasses import dataclass
 
 FORMATS = ("text", "tsv", "jsonl")
 ENGINES = ("auto", "ctranslate2", "torch")
-_MANY = 2**31 - 1
 QUANTIZATIONS = ("int8", "int16", "float32", "float16", "bfloat16")
+_MANY = 2**31 - 1
 
 
 @dataclass(frozen=True)
 class Sampling:
     """Draw each piece at random from what the model thinks of it, instead of searching."""
 
-    temperature: float = 1.0  # below 1 bolder towards the likely, above 1 flatter
+    temperature: float = 1.0  # below 1 keeps to the likely, above 1 is wilder
     top_k: int = 0  # draw from so many of the most likely pieces; 0: from all
     top_p: float = 1.0  # draw from the most likely pieces that have this probability together
 
@@ -54,8 +54,8 @@ class SearchOptions:
     def limit(self, n_source: int, n_prefix: int = 0) -> int:
         """The longest translation of a source of so many pieces, a given prefix included.
 
-        It comes in steps of eight, so that sources of like length can be searched together and
-        still each has a limit of its own.
+        What depends on the source or the prefix comes in steps of eight, so that sources of like
+        length can be searched together and still each has a limit of its own.
         """
         ratio = self.max_length_ratio
         free = self.max_length if ratio is None else _up_to_eight(ratio * n_source)

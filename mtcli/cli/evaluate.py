@@ -44,7 +44,13 @@ def evaluate(
         raise typer.BadParameter("give MODEL SOURCE REFERENCE..., or --hypothesis FILE REFERENCE")
     lines, *references = read_aligned([hypothesis, *files] if hypothesis else files[1:])
     if hypothesis is None:
-        engine_options = EngineOptions(engine, device, quantization, threads, shortlist)
+        engine_options = EngineOptions(
+            engine=engine,
+            device=device,
+            quantization=quantization,
+            threads=threads,
+            shortlist=shortlist,
+        )
         translator = Translator(files[0], engine=given.checked(engine_options))
         own = translator.options
         options = replace(

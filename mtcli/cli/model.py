@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from mtcli.cli.base import ModelDirectory, app
+from mtcli.cli.options import check_name
 from mtcli.errors import EngineError
 from mtcli.options import QUANTIZATIONS
 
@@ -35,11 +36,8 @@ def export(
     from mtcli.export.directory import make_export, write_plain
     from mtcli.export.manifest import EXPORT
 
-    if to != EXPORT:
-        raise typer.BadParameter(f"--to {to}: the only format there is, is {EXPORT}")
-    if quantization not in QUANTIZATIONS:
-        names = ", ".join(QUANTIZATIONS)
-        raise typer.BadParameter(f"--quantization {quantization}: must be one of {names}")
+    check_name("to", to, (EXPORT,))
+    check_name("quantization", quantization, QUANTIZATIONS)
     if output and output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise EngineError(f"{output} is already there", hint="choose a new directory")
     if output:

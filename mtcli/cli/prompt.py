@@ -102,8 +102,7 @@ def _remarks(best: Translation) -> Iterator[str]:
 def _links(line: str, candidate: Translation) -> Iterator[str]:
     source, target = line.split(), candidate.text.split()
     for i, j in candidate.alignment or ():
-        if i < len(source) and j < len(target):
-            yield f"{source[i]}–{target[j]}"
+        yield f"{source[i]}–{target[j]}"
 
 
 def _read() -> str | None:

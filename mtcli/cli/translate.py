@@ -16,7 +16,7 @@ from mtcli.errors import DataError
 from mtcli.options import FORMATS, EngineOptions, Sampling, SearchOptions
 
 if TYPE_CHECKING:
-    from mtcli.stream import Formats, Input, Output, Tally
+    from mtcli.stream import Formats, Input, Output
     from mtcli.translation import Translator
 
 
@@ -65,7 +65,14 @@ def translate(
     """
     from mtcli.translation import Translator
 
-    engine_options = EngineOptions(engine, device, quantization, threads, shortlist, seed)
+    engine_options = EngineOptions(
+        engine=engine,
+        device=device,
+        quantization=quantization,
+        threads=threads,
+        shortlist=shortlist,
+        seed=seed,
+    )
     wanted: dict[str, Any] = {
         "beam_size": beam_size,
         "n_best": n_best,
@@ -97,9 +104,7 @@ def translate(
     with contextlib.ExitStack() as stack:
         inputs = [*_inputs(files, stack, is_patient=seed is not None)]
         out = stack.enter_context(_output(output, inputs))
-        tally = _translate(translator, inputs, out, options, reading.formats(options))
-    for notice in [] if quiet else tally.notices():
-        typer.echo(f"note: {notice}", err=True)
+        _translate(translator, inputs, out, options, reading.formats(options), is_quiet=quiet)
 
 
 @dataclass(frozen=True)
@@ -150,7 +155,9 @@ def _translate(
     out: "Output",
     options: SearchOptions,
     formats: "Formats",
-) -> "Tally":
+    *,
+    is_quiet: bool,
+) -> None:
     from mtcli.stream import Tally, translate_stream
 
     tally = Tally()
@@ -161,7 +168,8 @@ def _translate(
     except KeyboardInterrupt:
         # What is finished is written; an engine's threads would want to end their batches first.
         os._exit(INTERRUPTED)
-    return tally
+    for notice in [] if is_quiet else tally.notices():
+        typer.echo(f"note: {notice}", err=True)
 
 
 def _sampling(draws: dict[str, Any], beam_size: int | None) -> Sampling:

@@ -69,22 +69,23 @@ class Ct2Engine(Engine):
     ) -> Callable[[], Found]:
         """Ask for a search; a thread of CTranslate2 does it in the meantime."""
         prefixes = [list(source.prefix) for source in sources]
-        pending = self._translator.translate_batch(
-            [list(source.pieces) for source in sources],
-            prefixes if any(prefixes) else None,
-            asynchronous=True,
-            num_hypotheses=options.n_best,
-            length_penalty=options.length_penalty,
-            repetition_penalty=options.repetition_penalty,
-            no_repeat_ngram_size=options.no_repeat_ngram,
-            max_input_length=0,  # never cut a source; what is too long is split before
-            max_decoding_length=limit,
-            min_decoding_length=0,  # an empty translation is one like others
-            use_vmap=self.uses_shortlist and not options.sampling,
-            return_end_token=True,
-            return_scores=options.with_scores,
-            **self._ways(options),
-        )
+        with _errors_as_ours():
+            pending = self._translator.translate_batch(
+                [list(source.pieces) for source in sources],
+                prefixes if any(prefixes) else None,
+                asynchronous=True,
+                num_hypotheses=options.n_best,
+                length_penalty=options.length_penalty,
+                repetition_penalty=options.repetition_penalty,
+                no_repeat_ngram_size=options.no_repeat_ngram,
+                max_input_length=0,  # never cut a source; what is too long is split before
+                max_decoding_length=limit,
+                min_decoding_length=0,  # an empty translation is one like others
+                use_vmap=self.uses_shortlist and not options.sampling,
+                return_end_token=True,
+                return_scores=options.with_scores,
+                **self._ways(options),
+            )
         return partial(self._collect, pending, sources, options)
 
     def _ways(self, options: SearchOptions) -> dict[str, Any]:

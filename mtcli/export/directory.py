@@ -42,22 +42,26 @@ def open_export(model: Path, quantization: str) -> Export:
             # Whoever was here before may have made it.
             if export := _loaded(model, directory, quantization):
                 return export
-            make_export(model, quantization)
+            _make(model, model / EXPORT, quantization)
             if export := _loaded(model, directory, quantization):
                 return export
             raise OSError("the export did not stay as it was written")
         except (CheckpointError, OSError):
             # The directory cannot be written to: for this once, elsewhere.
             with TemporaryDirectory() as scratch:
-                make_export(model, quantization, into=Path(scratch))
+                _make(model, Path(scratch), quantization)
                 if export := _loaded(model, Path(scratch), quantization):
                     return export
             raise
 
 
-def make_export(model: Path, quantization: str = _DEFAULT, *, into: Path | None = None) -> Manifest:
-    """Write the weights of a model in CTranslate2's format, by default beside its own."""
-    directory = into or model / EXPORT
+def make_export(model: Path, quantization: str = _DEFAULT) -> Manifest:
+    """Write the weights of a model in CTranslate2's format, beside its own."""
+    with _alone_in(model):
+        return _make(model, model / EXPORT, quantization)
+
+
+def _make(model: Path, directory: Path, quantization: str) -> Manifest:
     old = read_manifest(directory)
     is_usable = old is not None and old.is_fresh(model)
     files, manifest = _converted(model, quantization)

@@ -90,11 +90,9 @@ class Formats:
             )
         prefix = fields.get("prefix") if self.has_prefix else ""
         source = fields[self.field]
-        if not isinstance(source, str) or not isinstance(prefix, str | None):
-            raise DataError(
-                f"{place}: {self.field!r} is not a string, or `prefix` is none",
-                hint="what is to be translated has to be text",
-            )
+        for name, value in ((self.field, source), ("prefix", prefix or "")):
+            if not isinstance(value, str):
+                raise DataError(f"{place}: {name!r} is not a string", hint="it has to be text")
         return Line(Request(source, prefix or ""), is_valid, fields)
 
     def _cells(self, candidate: Translation) -> Iterator[str]:
