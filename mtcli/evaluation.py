@@ -57,6 +57,12 @@ def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
     return _score(_Bleu(), hypotheses, [references], n_bootstrap=1)
 
 
+def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
+    """chrF alone and without margin."""
+    _check_lengths(hypotheses, references)
+    return _score(_Chrf(), hypotheses, [references], n_bootstrap=1)
+
+
 def _score(
     metric: BLEU | CHRF,
     hypotheses: Sequence[str],

@@ -2,7 +2,8 @@
 
 import io
 import re
-from collections.abc import Iterable, Sequence
+import threading
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -49,6 +50,28 @@ class Tokenizer:
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         """The ids of many lines, computed on all cores."""
         return cast(list[list[int]], self._processor.encode(list(lines), num_threads=-1))
+
+    def resegment(self, rows: Sequence[list[int]], strength: float, seed: int) -> list[list[int]]:
+        """The same texts in other pieces, drawn by chance; `seed` alone decides which.
+
+        SentencePiece has a random generator for each thread, seeded when the thread first needs
+        it. So what `seed` is to decide is done in a thread of its own.
+        """
+        texts = self._processor.decode([list(row) for row in rows])
+        found: list[list[int]] = []
+
+        def draw() -> None:
+            found.extend(
+                self._processor.encode(
+                    texts, enable_sampling=True, alpha=strength, nbest_size=-1, num_threads=1
+                )
+            )
+
+        sentencepiece.set_random_generator_seed(seed % (2**32 - 1))  # 2**32 - 1 means "by chance"
+        thread = threading.Thread(target=draw)
+        thread.start()
+        thread.join()
+        return found
 
     def pieces_of(self, ids: Iterable[int]) -> list[str]:
         """The pieces that `ids` stand for."""
@@ -105,6 +128,14 @@ def train_tokenizers(
     return Tokenizers(
         _train(_sampled(source, limit), options), _train(_sampled(target, limit), options)
     )
+
+
+def tokenizers_of(files: Mapping[str, bytes]) -> Tokenizers:
+    """The tokenizers that `Tokenizers.files` has told of."""
+    if "tokenizer.model" in files:
+        shared = Tokenizer(files["tokenizer.model"])
+        return Tokenizers(shared, shared)
+    return Tokenizers(Tokenizer(files["source.model"]), Tokenizer(files["target.model"]))
 
 
 def load_tokenizers(directory: Path) -> Tokenizers:

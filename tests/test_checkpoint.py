@@ -7,9 +7,9 @@ from safetensors.torch import load_file, save_file
 from conftest import tiny_model_config
 from mtcli.checkpoint.directory import WeightsInfo, describe, load_saved_config, save_config
 from mtcli.checkpoint.files import replacing, write_file
-from mtcli.checkpoint.weights import load_into, load_model, parameters_of, save_weights
+from mtcli.checkpoint.weights import load_into, load_model, save_weights
 from mtcli.errors import CheckpointError
-from mtcli.models import build_model
+from mtcli.models import build_model, parameters_of
 
 CPU = torch.device("cpu")
 INFO = WeightsInfo(n_parameters=0, step=3, bleu=12.5, signature="tok:13a", n_pairs=60)
@@ -24,7 +24,7 @@ def saved(tiny_config, tokenizers, tmp_path):
     save_config(directory, tiny_config)
     for name, content in tokenizers.files().items():
         write_file(directory / name, content)
-    save_weights(directory, model, INFO)
+    save_weights(directory, parameters_of(model), INFO)
     return directory, model
 
 
@@ -39,7 +39,7 @@ def test_what_is_loaded_computes_what_was_saved(saved):
 def test_tied_matrices_are_written_once_and_stay_tied(tied, tmp_path):
     config = tiny_model_config(tied_embeddings=tied)
     first, second = build_model(config, 12, 12), build_model(config, 12, 12)
-    save_weights(tmp_path, first, INFO)
+    save_weights(tmp_path, parameters_of(first), INFO)
     tensors = load_file(tmp_path / "model.safetensors")
     assert len(tensors) == len(list(first.parameters()))
     load_into(second, tensors, origin=tmp_path)

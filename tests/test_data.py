@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conftest import shipped_config
-from mtcli.data import Corpus, EncodedCorpus, Position, batches_in_order, encode, groups, hold_out
+from mtcli.data import Corpus, EncodedCorpus, Feed, Position, batches_in_order, encode, hold_out
 from mtcli.data.batches import IGNORED, collate, epoch_plan
 from mtcli.data.corpus import Ragged, read_corpus
 from mtcli.errors import DataError
@@ -60,22 +60,23 @@ def test_a_batch_says_what_it_holds(lengths, budget):
 @given(LENGTHS, st.integers(1, 3), st.integers(0, 12))
 def test_reading_goes_on_where_it_stopped(lengths, size, n_before):
     corpus = encoded(lengths)
-    whole = groups(corpus, 100, 7, size=size, start=Position())
+    whole = Feed(corpus, 100, 7, size).groups()
     before = list(itertools.islice(whole, n_before))
     start = before[-1].after if before else Position()
-    rest = groups(corpus, 100, 7, size=size, start=start)
+    rest = Feed(corpus, 100, 7, size).groups(start)
     for expected, group in itertools.islice(zip(whole, rest, strict=False), 5):
         assert group.after == expected.after
         for a, b in zip(expected.batches, group.batches, strict=True):
             assert torch.equal(a.source, b.source)
             assert torch.equal(a.labels, b.labels)
+            assert a.seed == b.seed
 
 
 def test_epochs_differ_and_the_seed_decides():
     corpus = encoded([(3, 3)] * 50)
 
     def first(seed: int, epoch: int) -> list[int]:
-        stream = groups(corpus, 60, seed, start=Position(epoch))
+        stream = Feed(corpus, 60, seed).groups(Position(epoch))
         return next(stream).batches[0].source[:, 0].tolist()
 
     assert first(1, 0) == first(1, 0)

@@ -31,7 +31,7 @@ from mtcli.export.directory import make_export, open_export, write_plain
 from mtcli.export.lexicon import learn_lexicon
 from mtcli.export.manifest import Shortlist, read_manifest
 from mtcli.export.shortlist import vocabulary_map
-from mtcli.models import build_model
+from mtcli.models import build_model, parameters_of
 from mtcli.options import EngineOptions, SearchOptions
 from mtcli.tokenizer import train_tokenizers
 from mtcli.training import export as training_export
@@ -61,7 +61,7 @@ def random_model(directory, config, tokenizers, seed=0, **changes):
     for name, content in tokenizers.files().items():
         write_file(directory / name, content)
     info = WeightsInfo(n_parameters=0, step=1, bleu=0.0, signature="", n_pairs=1)
-    save_weights(directory, model, info)
+    save_weights(directory, parameters_of(model), info)
     return directory
 
 

@@ -8,10 +8,10 @@ import mtcli
 LAYERS = [
     {"errors"},
     {"config", "options", "lines"},
-    {"tokenizer", "report"},
+    {"tokenizer", "report", "distributed"},
     {"data"},
-    {"models"},
-    {"search", "optim", "checkpoint"},
+    {"models", "planning"},
+    {"search", "optim", "checkpoint", "loss"},
     {"evaluation", "export"},
     {"engines"},
     {"translation"},

@@ -16,18 +16,28 @@ from mtcli.data.batches import collate
 from mtcli.engines import Opened
 from mtcli.engines.pytorch import TorchEngine
 from mtcli.errors import CheckpointError, ConfigError, DataError, MtcliError
+from mtcli.loss import summed_loss
 from mtcli.models import build_model
 from mtcli.optim import build_optimizers
 from mtcli.options import SearchOptions
 from mtcli.report import Finished, Notice, StepDone, Stopped, Validated
-from mtcli.training import train_run
-from mtcli.training.loop import fit, mean_loss, summed_loss
+from mtcli.training import RunOptions, train_run
+from mtcli.training.learner import Learner
+from mtcli.training.loop import fit, total_loss
 from mtcli.translation import LineTranslator, Request
+
+FRESH = RunOptions(fresh=True)
 
 
 @pytest.fixture
 def encoded(corpus, tokenizers):
     return encode(corpus, tokenizers, 128, lambda _: None)
+
+
+def group_of(batches: list[Batch]) -> Group:
+    """The batches of one step."""
+    n_words = sum(batch.n_words for batch in batches)
+    return Group(batches, Position(), n_words, n_tokens=0, n_positions=0)
 
 
 def weights_after(groups: list[list[Batch]], **settings) -> torch.Tensor:
@@ -36,7 +46,7 @@ def weights_after(groups: list[list[Batch]], **settings) -> torch.Tensor:
     options = TrainConfig(steps=100, warmup=0, **settings)
     # Plain descent: it shows the gradients as they are, and what is zero stays zero.
     optimizer = torch.optim.SGD([{"params": model.parameters(), "peak": 0.1}])
-    for _ in fit(model, [Group(g, Position()) for g in groups], [optimizer], options):
+    for _ in fit(Learner(model, [optimizer], options), [group_of(g) for g in groups]):
         pass
     return parameters_to_vector(model.parameters()).detach()
 
@@ -59,13 +69,17 @@ def test_the_loss_is_the_label_smoothed_cross_entropy_of_the_words(encoded):
         for scores, label in zip(row, labels, strict=True):
             if label >= 0:
                 total += 0.9 * -float(scores[label]) + 0.1 * -float(scores.mean())
-    assert summed_loss(model, batch, 0.1).item() == pytest.approx(total, rel=1e-4)
+    vectors, _ = model.read(batch.target_in, model.encode(batch.source))
+    loss = summed_loss(vectors, model.output_weight, batch.labels, 0.1)
+    assert loss.item() == pytest.approx(total, rel=1e-4)
 
 
 def test_the_mean_loss_does_not_depend_on_the_batches(encoded):
     model = build_model(tiny_model_config(dropout=0.3), 340, 340)
-    losses = [mean_loss(model, batches_in_order(encoded, budget)) for budget in (60, 300, 9000)]
+    found = [total_loss(model, batches_in_order(encoded, budget)) for budget in (60, 300, 9000)]
+    losses, n_words = zip(*found, strict=True)
     assert losses == pytest.approx([losses[0]] * 3, rel=1e-5)
+    assert n_words == (encoded.target.lengths().sum(),) * 3
 
 
 def test_a_gradient_longer_than_max_norm_is_scaled_down(encoded):
@@ -86,8 +100,7 @@ def test_ten_sentences_can_be_learned_by_heart(corpus, tokenizers, encoded, opti
     model = build_model(tiny_model_config(dropout=0.0, d_model=32, norm=norm), 340, 340)
     train = TrainConfig(steps=150, warmup=10, label_smoothing=0.0, **options)
     optimizers = build_optimizers(model, train)
-    groups = [Group([batch], Position())] * 150
-    *_, last = fit(model, groups, optimizers, train)
+    *_, last = fit(Learner(model, optimizers, train), [group_of([batch])] * 150)
     assert last.loss < 0.05
     engine = TorchEngine(model.eval(), tokenizers)
     translator = LineTranslator(Opened(engine, tokenizers, 128, SearchOptions()))
@@ -130,6 +143,7 @@ def test_a_finished_run_leaves_a_complete_model(tiny_config, tmp_path):
         "log.jsonl",
         "checkpoints",
         "ctranslate2",
+        "report.html",
     }
     assert [event.step for event in shown if isinstance(event, StepDone)] == list(range(1, 13))
     assert [event.step for event in shown if isinstance(event, Validated)] == [4, 8, 12]
@@ -260,7 +274,7 @@ def test_other_settings_are_refused_with_their_names(tiny_config, undisturbed):
 def test_fresh_starts_over_and_leaves_other_files_alone(tiny_config, undisturbed, tmp_path):
     (undisturbed / "notes.txt").write_text("mine")
     other = changed(tiny_config, "train", seed=5)
-    train_run(other, undisturbed, lambda _: None, fresh=True)
+    train_run(other, undisturbed, lambda _: None, FRESH)
     train_run(other, tmp_path / "new", lambda _: None)
     assert events_of(undisturbed) == events_of(tmp_path / "new")
     assert load_saved_config(undisturbed).train.seed == 5
@@ -278,7 +292,7 @@ def test_fresh_starts_over_and_leaves_other_files_alone(tiny_config, undisturbed
 def test_fresh_with_a_mistake_loses_nothing(tiny_config, undisturbed, section, mistake):
     before = {path: path.read_bytes() for path in undisturbed.rglob("*") if path.is_file()}
     with pytest.raises(MtcliError):
-        train_run(changed(tiny_config, section, **mistake), undisturbed, lambda _: None, fresh=True)
+        train_run(changed(tiny_config, section, **mistake), undisturbed, lambda _: None, FRESH)
     assert {path: path.read_bytes() for path in undisturbed.rglob("*") if path.is_file()} == before
 
 
@@ -296,7 +310,7 @@ def test_weights_without_a_checkpoint_are_not_overwritten(tiny_config, tmp_path)
 
 
 def test_a_training_that_diverges_is_a_message(tiny_config, tmp_path):
-    config = changed(tiny_config, "train", learning_rate=1e30)
+    config = changed(tiny_config, "train", learning_rate=1e30, max_rollbacks=0)
     with pytest.raises(ConfigError, match="training has diverged at step"):
         train_run(config, tmp_path / "run", lambda _: None)
     text = (tmp_path / "run" / "log.jsonl").read_text()
@@ -366,5 +380,5 @@ def test_fresh_does_not_touch_what_is_not_a_run(tiny_config, tmp_path):
     (tmp_path / "project").mkdir()
     (tmp_path / "project" / "README.md").write_text("mine")
     with pytest.raises(CheckpointError, match="already exists and is not a run"):
-        train_run(tiny_config, tmp_path / "project", lambda _: None, fresh=True)
+        train_run(tiny_config, tmp_path / "project", lambda _: None, FRESH)
     assert (tmp_path / "project" / "README.md").read_text() == "mine"

@@ -23,7 +23,8 @@ CONFIG, WEIGHTS, CARD, LOG, CHECKPOINTS = (
     "log.jsonl",
     "checkpoints",
 )
-_OTHERS = ("tokenizer.model", "source.model", "target.model", "report.html", "ctranslate2")
+REPORT = "report.html"
+_OTHERS = ("tokenizer.model", "source.model", "target.model", REPORT, "ctranslate2", "tensorboard")
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class WeightsInfo:
     bleu: float
     signature: str
     n_pairs: int  # trained on
+    weights: str = ""  # whose they are, if not those of `step`: "the mean of steps 800 and 1,000"
 
     def metadata(self) -> dict[str, str]:
         """The same as the text that a safetensors file can hold."""
@@ -86,13 +88,23 @@ def check_settings(directory: Path, config: Config) -> None:
     """Refuse a run that has begun with other settings than `config`."""
     if not has_begun(directory):
         return
-    changed = differences(_without_names(load_saved_config(directory)), _without_names(config))
-    if changed:
+    if changed := _differences(directory, config):
         lines = "".join(f"\n  {line}" for line in changed)
         raise CheckpointError(
             f"{directory} holds a run with other settings:{lines}",
             hint="choose another --out, take the settings back, or start over with --fresh",
         )
+
+
+def fixed_steps(directory: Path, config: Config) -> int | None:
+    """The number of steps that an earlier start of this run has found to fit into its minutes."""
+    if config.train.minutes is None or not is_run(directory) or _differences(directory, config):
+        return None
+    return load_saved_config(directory).train.steps
+
+
+def _differences(directory: Path, config: Config) -> list[str]:
+    return differences(_as_compared(load_saved_config(directory)), _as_compared(config))
 
 
 def has_begun(directory: Path) -> bool:
@@ -109,7 +121,9 @@ def portable(config: Config) -> Config:
     """`config` without absolute paths: a model can be sent without telling where it was made."""
     data = config.data
     names = {"train": _names(data.train), "dev": _names(data.dev) if data.dev else None}
-    return config.model_copy(update={"data": data.model_copy(update=names)})
+    parent = config.train.start_from
+    train = config.train.model_copy(update={"start_from": _name(parent) if parent else None})
+    return config.model_copy(update={"data": data.model_copy(update=names), "train": train})
 
 
 def clear(directory: Path) -> None:
@@ -157,6 +171,7 @@ def describe(directory: Path) -> list[tuple[str, str]]:
         ("parameters", f"{info.n_parameters:,}"),
         ("vocabulary", f"SentencePiece {config.tokenizer.kind}, {vocabulary}"),
         ("training", f"{info.step:,} of {config.train.steps:,} steps, {config.train.optimizer}"),
+        *([("weights", info.weights)] if info.weights else []),
         ("dev BLEU", f"{info.bleu:.2f} with greedy search"),
         ("signature", info.signature),
     ]
@@ -177,12 +192,22 @@ def _read_saved(path: Path) -> dict[str, object]:
     return tree
 
 
-def _without_names(config: Config) -> Config:
-    """`config` as far as it counts: the pairs themselves, not the names of their files."""
-    nameless = config.data.model_copy(update={"train": None, "dev": None})
-    return config.model_copy(update={"data": nameless})
+def _as_compared(config: Config) -> Config:
+    """`config` as far as it counts: the pairs themselves, not the names of their files.
+
+    Where minutes are given, the steps follow from them.
+    """
+    train = config.train.model_copy(update={"start_from": None})
+    if train.minutes is not None:
+        train = train.model_copy(update={"steps": 0})
+    data = config.data.model_copy(update={"train": None, "dev": None})
+    return config.model_copy(update={"data": data, "train": train})
 
 
 def _names(files: tuple[Path, Path]) -> tuple[Path, Path]:
-    source, target = (Path(file.name) if file.is_absolute() else file for file in files)
+    source, target = map(_name, files)
     return source, target
+
+
+def _name(path: Path) -> Path:
+    return Path(path.name) if path.is_absolute() else path

@@ -1,19 +1,27 @@
-"""What resuming needs: weights, optimizers, random states and progress, in one file per step."""
+"""What resuming needs: weights, optimizers and progress, in one file per step.
+
+No state of a random generator is among it: every batch brings a seed of its own.
+"""
 
 import json
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
-import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from mtcli.checkpoint.directory import CHECKPOINTS, checkpoint_paths
-from mtcli.checkpoint.weights import load_into, parameters_of, save_tensors
+from mtcli.checkpoint.weights import load_into, save_tensors
 from mtcli.data import Position
+from mtcli.distributed import placed, whole
 from mtcli.errors import CheckpointError
+from mtcli.models import parameters_of
+
+Tensors = Mapping[str, Tensor]
 
 
 @dataclass(frozen=True)
@@ -24,10 +32,17 @@ class Progress:
     step: int = 0
     position: Position = Position()
     best_step: int = 0
-    best_bleu: float = -1.0
+    best_score: float | None = None  # in the metric of the run, the higher the better
+    best_bleu: float = 0.0
     signature: str = ""  # of that BLEU
     n_stale: int = 0  # validations since the best one
+    kept: tuple[tuple[int, float], ...] = ()  # steps and scores of the weights to be averaged
     log_size: int = 0  # bytes of log.jsonl that tell of it
+    loss: float | None = None  # smoothed over the last steps
+    lowest_loss: float | None = None  # that it has been
+    factor: float = 1.0  # of the learning rates; halved when training has diverged
+    n_rollbacks: int = 0
+    scaler: Mapping[str, Any] = field(default_factory=dict)  # of float16 gradients
 
     def to_json(self) -> str:
         """The progress as text."""
@@ -37,7 +52,8 @@ class Progress:
     def from_json(text: str) -> "Progress":
         """The progress that `to_json` wrote."""
         facts = json.loads(text)
-        return Progress(**{**facts, "position": Position(**facts["position"])})
+        kept = tuple((step, score) for step, score in facts.pop("kept"))
+        return Progress(**{**facts, "position": Position(**facts["position"]), "kept": kept})
 
 
 @dataclass(frozen=True)
@@ -49,67 +65,98 @@ class Checkpoint:
     tensors: dict[str, Tensor]
 
 
-def save_checkpoint(
-    directory: Path,
-    model: nn.Module,
-    optimizers: list[Optimizer],
-    progress: Progress,
-    *,
-    keep: int,
-) -> None:
-    """Write a checkpoint; when it is safe, remove all but the last `keep`."""
-    path = directory / CHECKPOINTS / f"step-{progress.step:08d}.safetensors"
+def snapshot(
+    model: nn.Module, optimizers: list[Optimizer], average: Tensors | None
+) -> dict[str, Tensor]:
+    """Every tensor that resuming needs; with several processes all of them must take it."""
     tensors = {
         **_prefixed("model", parameters_of(model)),
         **_prefixed("optimizer", _optimizer_tensors(model, optimizers)),
-        **_prefixed("random", _random_tensors(_device_of(model))),
+        **_prefixed("average", average or {}),
     }
-    save_tensors(path, tensors, {"progress": progress.to_json()})
-    for old in checkpoint_paths(directory)[:-keep]:
-        old.unlink()
+    return {name: whole(tensor) for name, tensor in tensors.items()}
+
+
+def save_checkpoint(directory: Path, tensors: Tensors, progress: Progress, *, keep: int) -> None:
+    """Write a checkpoint; when it is safe, remove all but the last `keep`."""
+    path = directory / CHECKPOINTS / f"step-{progress.step:08d}.safetensors"
+    text = progress.to_json()
+    save_tensors(path, tensors, {"progress": text, "checksum": _checksum(text, tensors)})
+    remove_files(checkpoint_paths(directory)[:-keep])
 
 
 def load_checkpoint(directory: Path, notify: Callable[[str], None]) -> Checkpoint | None:
-    """The latest checkpoint that can be read, or None; a damaged one is named and passed over."""
+    """The latest checkpoint that is whole, or None; a damaged one is named and passed over."""
     for path in reversed(checkpoint_paths(directory)):
         try:
-            with safe_open(path, framework="pt") as file:
-                progress = Progress.from_json((file.metadata() or {})["progress"])
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            return _load(path)
         except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
             notify(f"{path} is damaged ({error}); going back to the one before it")
-            continue
-        return Checkpoint(path, progress, tensors)
     return None
 
 
+def _load(path: Path) -> Checkpoint:
+    with safe_open(path, framework="pt") as file:
+        facts = file.metadata() or {}
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    if _checksum(facts["progress"], tensors) != facts["checksum"]:
+        raise ValueError("its checksum is wrong")
+    return Checkpoint(path, Progress.from_json(facts["progress"]), tensors)
+
+
 def restore(checkpoint: Checkpoint, model: nn.Module, optimizers: list[Optimizer]) -> None:
-    """Put model, optimizers and random states back to where the checkpoint was written."""
+    """Put model and optimizers back to where the checkpoint was written."""
     load_into(model, _without("model", checkpoint.tensors), origin=checkpoint.path)
+    for optimizer in optimizers:
+        optimizer.state.clear()
     _restore_optimizers(model, optimizers, _without("optimizer", checkpoint.tensors))
-    _restore_random(_without("random", checkpoint.tensors), _device_of(model))
 
 
-def _device_of(model: nn.Module) -> torch.device:
-    return next(model.parameters()).device
+def saved_average(checkpoint: Checkpoint) -> dict[str, Tensor]:
+    """The moving average of the weights, if the run keeps one."""
+    return _without("average", checkpoint.tensors)
 
 
-def _random_tensors(device: torch.device) -> dict[str, Tensor]:
-    """The states of all generators that training draws from: dropout draws on the device."""
-    states = {"cpu": torch.get_rng_state()}
-    if device.type == "cuda":
-        states["cuda"] = torch.cuda.get_rng_state(device)
-    if device.type == "mps":
-        states["mps"] = torch.mps.get_rng_state()
-    return states
+def weights_path(directory: Path, step: int) -> Path:
+    """Where the validated weights of `step` are kept until they are averaged."""
+    return directory / CHECKPOINTS / f"weights-{step:08d}.safetensors"
 
 
-def _restore_random(states: dict[str, Tensor], device: torch.device) -> None:
-    torch.set_rng_state(states["cpu"])
-    if device.type == "cuda" and "cuda" in states:
-        torch.cuda.set_rng_state(states["cuda"], device)
-    if device.type == "mps" and "mps" in states:
-        torch.mps.set_rng_state(states["mps"])
+def unneeded_weights(directory: Path) -> list[Path]:
+    """Validated weights that no checkpoint counts among those to be averaged."""
+    needed = {
+        weights_path(directory, step)
+        for path in checkpoint_paths(directory)
+        for step, _ in _kept_by(path)
+    }
+    paths = (directory / CHECKPOINTS).glob("weights-*.safetensors")
+    return [path for path in paths if path not in needed]
+
+
+def _kept_by(path: Path) -> tuple[tuple[int, float], ...]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            return Progress.from_json((file.metadata() or {})["progress"]).kept
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError):
+        return ()  # it is damaged, and nobody will go on from it
+
+
+def remove_files(paths: Iterable[Path]) -> None:
+    """Remove files that are no longer needed."""
+    for path in paths:
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise CheckpointError(f"cannot remove {path}: {error.strerror}") from error
+
+
+def _checksum(text: str, tensors: Tensors) -> str:
+    """Of all that a checkpoint holds."""
+    total = zlib.crc32(text.encode())
+    for name, tensor in sorted(tensors.items()):
+        total = zlib.crc32(name.encode(), total)
+        total = zlib.crc32(tensor.detach().cpu().contiguous().numpy().data, total)
+    return f"{total:08x}"
 
 
 def _optimizer_tensors(model: nn.Module, optimizers: list[Optimizer]) -> dict[str, Tensor]:
@@ -123,9 +170,7 @@ def _optimizer_tensors(model: nn.Module, optimizers: list[Optimizer]) -> dict[st
     }
 
 
-def _restore_optimizers(
-    model: nn.Module, optimizers: list[Optimizer], tensors: dict[str, Tensor]
-) -> None:
+def _restore_optimizers(model: nn.Module, optimizers: list[Optimizer], tensors: Tensors) -> None:
     parameters = dict(model.named_parameters())
     owners = {
         parameter: optimizer
@@ -138,13 +183,16 @@ def _restore_optimizers(
         if parameter_name not in parameters:
             raise CheckpointError(f"the optimizer remembers {parameter_name}, which is not there")
         parameter = parameters[parameter_name]
-        owners[parameter].state[parameter][key] = value.to(parameter.device)
+        memory = value.to(parameter.device)
+        if memory.shape == parameter.shape:  # the number of steps is a single number
+            memory = placed(memory, like=parameter.detach())
+        owners[parameter].state[parameter][key] = memory
 
 
-def _prefixed(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+def _prefixed(prefix: str, tensors: Tensors) -> dict[str, Tensor]:
     return {f"{prefix}/{name}": tensor for name, tensor in tensors.items()}
 
 
-def _without(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+def _without(prefix: str, tensors: Tensors) -> dict[str, Tensor]:
     start = f"{prefix}/"
     return {k.removeprefix(start): v for k, v in tensors.items() if k.startswith(start)}

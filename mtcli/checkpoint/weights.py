@@ -1,5 +1,6 @@
 """The weights to translate with: from a model to model.safetensors and back."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,9 @@ from torch import Tensor, nn
 from mtcli.checkpoint.directory import WEIGHTS, WeightsInfo, load_saved_config, weights_info
 from mtcli.checkpoint.files import replacing
 from mtcli.config import Config
+from mtcli.distributed import placed
 from mtcli.errors import CheckpointError
-from mtcli.models import TranslationModel, build_model
+from mtcli.models import TrainableModel, build_model, parameters_of
 from mtcli.tokenizer import Tokenizers, load_tokenizers
 
 
@@ -23,21 +25,21 @@ class LoadedModel:
 
     config: Config
     tokenizers: Tokenizers
-    model: TranslationModel[Any]
+    model: TrainableModel[Any]
 
 
-def save_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
+def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> None:
     """Write tensors and a few words about them as one safetensors file."""
     with replacing(path) as temporary:
         try:
-            save_file({k: v.contiguous() for k, v in tensors.items()}, temporary, metadata)
+            save_file({k: v.cpu().contiguous() for k, v in tensors.items()}, temporary, metadata)
         except SafetensorError as error:  # what it makes of a full disk, for instance
             raise OSError(str(error)) from error
 
 
-def save_weights(directory: Path, model: nn.Module, info: WeightsInfo) -> None:
+def save_weights(directory: Path, weights: Mapping[str, Tensor], info: WeightsInfo) -> None:
     """Write the weights that the directory translates with from now on."""
-    save_tensors(directory / WEIGHTS, parameters_of(model), info.metadata())
+    save_tensors(directory / WEIGHTS, weights, info.metadata())
 
 
 def load_model(directory: Path, device: torch.device) -> LoadedModel:
@@ -53,12 +55,7 @@ def load_model(directory: Path, device: torch.device) -> LoadedModel:
     return LoadedModel(config, tokenizers, model.to(device).eval())
 
 
-def parameters_of(model: nn.Module) -> dict[str, Tensor]:
-    """Every parameter under its name; one that is tied appears once."""
-    return {name: parameter.detach() for name, parameter in model.named_parameters()}
-
-
-def load_into(model: nn.Module, tensors: dict[str, Tensor], *, origin: Path) -> None:
+def load_into(model: nn.Module, tensors: Mapping[str, Tensor], *, origin: Path) -> None:
     """Copy `tensors` into `model`; all that does not match is told at once."""
     wanted = parameters_of(model)
     problems = [f"{name} is missing" for name in wanted.keys() - tensors.keys()]
@@ -72,4 +69,4 @@ def load_into(model: nn.Module, tensors: dict[str, Tensor], *, origin: Path) -> 
         lines = "".join(f"\n  {problem}" for problem in sorted(problems))
         raise CheckpointError(f"{origin} does not fit the model of its config.yaml:{lines}")
     for name, parameter in wanted.items():
-        parameter.copy_(tensors[name])
+        parameter.copy_(placed(tensors[name], like=parameter))

@@ -45,11 +45,11 @@ def train(
     from rich.console import Console  # only now: torch loads slowly, mistakes are told at once
 
     from mtcli.report import Stopped, open_display
-    from mtcli.training import train_run
+    from mtcli.training import RunOptions, train_run
 
     display = open_display(Console(stderr=True), is_quiet=quiet, is_verbose=verbose)
     with contextlib.closing(display):
-        result = train_run(settings, out, display, fresh=fresh)
+        result = train_run(settings, out, display, RunOptions(fresh=fresh))
     if isinstance(result, Stopped):
         raise typer.Exit(code=128 + result.signal)
     typer.echo(f"{out}: dev BLEU {result.bleu:.2f} [{result.signature}]")

@@ -39,6 +39,12 @@ class DataConfig(Section):
     """Longest side of a training pair, in pieces; longer pairs are counted and left out."""
     batch_tokens: Whole = Field(4096, gt=0)
     """Budget of a batch: its source and target positions, padding included."""
+    subword_sampling: Real = Field(0.0, ge=0, le=1)
+    """Segment words anew each time (0: never). bpe: share of merges that are dropped, such as 0.1;
+    unigram: smoothness of the choice (the larger, the likelier the best segmentation), such as 0.3.
+    """
+    word_dropout: Real = Field(0.0, ge=0, lt=1)
+    """Share of the source and target pieces that the model is not shown in training."""
 
 
 class TokenizerConfig(Section):
@@ -97,6 +103,23 @@ class TransformerConfig(Section):
         layers = f"{self.n_encoder_layers}+{self.n_decoder_layers} layers"
         return f"{self.arch}, {layers}, width {self.d_model}, {self.n_heads} heads"
 
+    def n_parameters(self, source_size: int, target_size: int) -> int:
+        """How many numbers such a model learns, for vocabularies of these sizes."""
+        width, inner = self.d_model, self.d_feed_forward
+        attention = 4 * (width * width + width)
+        feed_forward = 2 * width * inner + inner + width
+        norm = 2 * width
+        encoder_layer = attention + feed_forward + 2 * norm
+        decoder_layer = 2 * attention + feed_forward + 3 * norm
+        layers = self.n_encoder_layers * encoder_layer + self.n_decoder_layers * decoder_layer
+        n_vectors = {
+            "all": source_size,
+            "target": source_size + target_size,
+            "none": source_size + 2 * target_size,
+        }[self.tied_embeddings]
+        n_vectors += 2 * self.max_positions if self.positions == "learned" else 0
+        return layers + n_vectors * width + (2 * norm if self.norm == "pre" else 0)
+
     @property
     def alignment_layer(self) -> int:
         """The decoder layer whose cross-attention shows best which word comes from which.
@@ -121,6 +144,12 @@ class TrainConfig(Section):
     """auto, cpu, mps, cuda or cuda:N; auto takes a GPU if there is one."""
     steps: Whole = Field(1_500, gt=0)
     """Updates of the weights; schedules that decay end exactly here."""
+    minutes: Real | None = Field(None, gt=0)
+    """Time for the training; `steps` becomes what fits into it, measured once at the start."""
+    start_from: Path | None = None
+    """Model directory whose weights and vocabulary training begins with; null: from nothing."""
+    freeze: tuple[str, ...] = ()
+    """Parameters that stay as they are, by patterns such as encoder.* or *_embedding.*"""
     accumulate: Whole = Field(1, gt=0)
     """Batches per step: k small batches make the same step as one that is k times larger."""
     optimizer: Literal["muon", "adamw"] = "muon"
@@ -133,12 +162,16 @@ class TrainConfig(Section):
     """Pull of the layers' matrices towards zero; embeddings, norms and biases have none."""
     betas: tuple[Beta, Beta] = (0.9, 0.98)
     """AdamW's memory of gradients and of their squares."""
-    schedule: Literal["trapezoid", "inverse_sqrt"] = "trapezoid"
-    """trapezoid: up, level, down to zero at the end. inverse_sqrt: the paper's, without end."""
+    schedule: Literal["trapezoid", "cosine", "inverse_sqrt"] = "trapezoid"
+    """trapezoid: up, level, down (also called warm-up-stable-decay). cosine: up, then down along a
+    cosine. inverse_sqrt: the paper's, which would go on for ever and ends when `steps` are done.
+    """
     warmup: Whole = Field(100, ge=0)
     """Steps in which the learning rate rises to its highest; at most a tenth of all."""
     decay_share: Real = Field(0.6, ge=0, le=1)
-    """trapezoid only: the last part of the steps, in which the rate falls to zero."""
+    """trapezoid only: the last part of the steps, in which the rate falls."""
+    final_rate: Real = Field(0.0, ge=0, le=1)
+    """trapezoid and cosine: where the rate ends, as a share of the highest."""
     label_smoothing: Real = Field(0.1, ge=0, lt=1)
     """Probability mass that the loss spreads over the whole vocabulary."""
     max_norm: Real | None = Field(1.0, gt=0)
@@ -147,10 +180,30 @@ class TrainConfig(Section):
     """Steps between validations; each of them writes a checkpoint."""
     validate_pairs: Whole = Field(500, gt=0)
     """Dev pairs that are translated (greedily) for the BLEU of a validation."""
+    metric: Literal["bleu", "chrf", "loss"] = "bleu"
+    """What the best model is best in, and what `patience` waits for."""
     patience: Whole | None = Field(None, gt=0)
-    """Validations without a better BLEU after which training stops; null never stops early."""
+    """Validations without a better one after which training stops; null never stops early."""
+    ema: Beta | None = None
+    """Decay of a moving average of the weights, such as 0.999, which is then what is validated
+    and kept; null: the weights themselves are."""
+    average: Whole = Field(1, gt=0)
+    """Validated weights whose mean is tried as the final weights; the better ones on dev stay."""
+    average_of: Literal["best", "last"] = "last"
+    """Which validated weights go into that mean."""
     keep_checkpoints: Whole = Field(2, gt=0)
     """Latest checkpoints to keep."""
+    save_minutes: Real = Field(15, gt=0)
+    """Longest time without a checkpoint."""
+    max_rollbacks: Whole = Field(3, ge=0)
+    """Times that training, when it diverges, may go back to the last checkpoint and try again
+    with half the learning rate."""
+    precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """Of the arithmetic; auto: bfloat16 on GPUs that have it, else float32. Weights are float32."""
+    compile: bool = False
+    """Let torch.compile make the model faster: minutes at the start, less for each step."""
+    sharding: Literal["none", "full"] = "none"
+    """With several processes: every one holds the whole model, or its share of it (FSDP2)."""
 
     def summary(self, batch_tokens: int) -> str:
         """The training in a few words."""

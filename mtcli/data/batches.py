@@ -11,10 +11,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from mtcli.data.augmentation import Augmentation
 from mtcli.data.corpus import EncodedCorpus, IdArray
 from mtcli.tokenizer import BOS_ID, PAD_ID
 
-IGNORED = -100  # F.cross_entropy leaves out positions with this label
+IGNORED = -100  # label of a position that does not count
 
 Rows = NDArray[np.int64]  # numbers of pairs
 
@@ -28,15 +29,41 @@ class Batch:
     labels: Tensor  # [B, T]: words, eos, IGNORED; what it should say next
     n_words: int  # labels that count
     n_tokens: int  # source and target positions that are not padding
+    seed: int = 0  # of all chance in this pass, so that it does not depend on what came before
+
+    @property
+    def n_positions(self) -> int:
+        """Source and target positions, padding included."""
+        return self.source.numel() + self.target_in.numel()
 
     def to(self, device: torch.device) -> "Batch":
         """The same batch on another device."""
-        return replace(
-            self,
-            source=self.source.to(device, non_blocking=True),
-            target_in=self.target_in.to(device, non_blocking=True),
-            labels=self.labels.to(device, non_blocking=True),
-        )
+        return self._with(*(part.to(device, non_blocking=True) for part in self._parts()))
+
+    def pinned(self) -> "Batch":
+        """The same batch in memory from which a GPU can copy by itself."""
+        return self._with(*(part.pin_memory() for part in self._parts()))
+
+    def part(self, number: int, n_parts: int) -> "Batch":
+        """Every n-th pair: all parts together make the same step as the whole.
+
+        Where there are fewer pairs than parts, some parts are a pair of which nothing counts.
+        """
+        rows = slice(number, None, n_parts)
+        source, target_in, labels = self.source[rows], self.target_in[rows], self.labels[rows]
+        if len(source) == 0:
+            source, target_in = self.source[:1], self.target_in[:1]
+            labels = torch.full_like(target_in, IGNORED)
+        n_words = int((labels != IGNORED).sum())
+        n_tokens = n_words + int((source != PAD_ID).sum())
+        seed = _mixed(self.seed, number, n_parts)
+        return Batch(source, target_in, labels, n_words, n_tokens, seed)
+
+    def _parts(self) -> tuple[Tensor, Tensor, Tensor]:
+        return self.source, self.target_in, self.labels
+
+    def _with(self, source: Tensor, target_in: Tensor, labels: Tensor) -> "Batch":
+        return replace(self, source=source, target_in=target_in, labels=labels)
 
 
 @dataclass(frozen=True)
@@ -47,28 +74,75 @@ class Position:
     batch: int = 0
 
 
+BEGINNING = Position()
+
+
 @dataclass(frozen=True)
 class Group:
-    """The batches of one step, and where reading goes on after them."""
+    """The batches of one step, and where reading goes on after them.
+
+    With several processes `batches` are those of one of them; the counts are of all.
+    """
 
     batches: list[Batch]
     after: Position
+    n_words: int
+    n_tokens: int
+    n_positions: int
 
 
-def groups(
-    corpus: EncodedCorpus, budget: int, seed: int, *, size: int = 1, start: Position
-) -> Iterator[Group]:
-    """Groups of `size` batches without end, epoch after epoch, each in an order of its own."""
-    batches: list[Batch] = []
-    epoch, skipped = start.epoch, start.batch
-    while True:
-        plan = epoch_plan(corpus, budget, np.random.default_rng([seed, epoch]))
-        for number in range(skipped, len(plan)):
-            batches.append(collate(corpus, plan[number]))
-            if len(batches) == size:
-                yield Group(batches, Position(epoch, number + 1))
-                batches = []
-        epoch, skipped = epoch + 1, 0
+@dataclass(frozen=True)
+class Share:
+    """Which part of every step is done here: that of the process `rank` of `size`."""
+
+    rank: int = 0
+    size: int = 1
+
+
+@dataclass(frozen=True)
+class Feed:
+    """How pairs become steps without end, epoch after epoch, each in an order of its own."""
+
+    corpus: EncodedCorpus
+    budget: int  # positions of a batch
+    seed: int
+    size: int = 1  # batches of a step
+    share: Share = Share()
+    augmentation: Augmentation | None = None
+
+    def groups(self, start: Position = BEGINNING) -> Iterator[Group]:
+        """The steps from `start` on."""
+        whole: list[Batch] = []
+        epoch, skipped = start.epoch, start.batch
+        while True:
+            plan = epoch_plan(self.corpus, self.budget, np.random.default_rng([self.seed, epoch]))
+            for number in range(skipped, len(plan)):
+                seed = _mixed(self.seed, epoch, number)
+                whole.append(collate(self.corpus, plan[number], self.augmentation, seed))
+                if len(whole) == self.size:
+                    yield self._group(whole, Position(epoch, number + 1))
+                    whole = []
+            epoch, skipped = epoch + 1, 0
+
+    def _group(self, whole: list[Batch], after: Position) -> Group:
+        return Group(
+            batches=self._shared(whole),
+            after=after,
+            n_words=sum(batch.n_words for batch in whole),
+            n_tokens=sum(batch.n_tokens for batch in whole),
+            n_positions=sum(batch.n_positions for batch in whole),
+        )
+
+    def _shared(self, whole: list[Batch]) -> list[Batch]:
+        """This process's part: some of the batches if they can be dealt out, else of each a part.
+
+        Pairs of a batch stand in the order of their lengths, so that every n-th of them makes
+        parts of like work.
+        """
+        rank, size = self.share.rank, self.share.size
+        if len(whole) % size == 0:
+            return whole[rank::size]
+        return [batch.part(rank, size) for batch in whole]
 
 
 def epoch_plan(corpus: EncodedCorpus, budget: int, random: np.random.Generator) -> list[Rows]:
@@ -83,18 +157,28 @@ def batches_in_order(corpus: EncodedCorpus, budget: int) -> Iterator[Batch]:
         yield collate(corpus, rows)
 
 
-def collate(corpus: EncodedCorpus, rows: Rows) -> Batch:
-    """One batch of the given pairs."""
+def collate(
+    corpus: EncodedCorpus, rows: Rows, augmentation: Augmentation | None = None, seed: int = 0
+) -> Batch:
+    """One batch of the given pairs, as they are or as `augmentation` lets them be seen."""
     sources = [corpus.source[row] for row in rows]
     targets = [corpus.target[row] for row in rows]
-    n_words = sum(len(target) for target in targets)
+    if augmentation:
+        sources, targets = augmentation.segment(sources, targets, seed)
     bos = np.array([BOS_ID], dtype=np.int32)
+    shifted = [np.concatenate([bos, target[:-1]]) for target in targets]
+    n_words = sum(len(target) for target in targets)
+    n_tokens = n_words + sum(len(source) for source in sources)
+    if augmentation:
+        random = np.random.default_rng(seed)
+        sources, shifted = augmentation.hide(sources, random), augmentation.hide(shifted, random)
     return Batch(
         source=pad(sources, PAD_ID),
-        target_in=pad([np.concatenate([bos, target[:-1]]) for target in targets], PAD_ID),
+        target_in=pad(shifted, PAD_ID),
         labels=pad(targets, IGNORED),
         n_words=n_words,
-        n_tokens=n_words + sum(len(source) for source in sources),
+        n_tokens=n_tokens,
+        seed=seed,
     )
 
 
@@ -126,3 +210,9 @@ def _cut(corpus: EncodedCorpus, order: Rows, budget: int) -> list[Rows]:
             start, longest_source, longest_target = i, source, target
     plan.append(order[start:])
     return plan
+
+
+def _mixed(*numbers: int) -> int:
+    """One number below 2**63 that depends on all of `numbers` as if by chance."""
+    state = np.random.SeedSequence(numbers).generate_state(1, np.uint64)
+    return int(state[0]) >> 1

@@ -3,16 +3,23 @@
 from typing import Any
 
 from mtcli.config import TransformerConfig
-from mtcli.models.base import State, TranslationModel
+from mtcli.models.base import State, TrainableModel, TranslationModel, parameters_of
 from mtcli.models.transformer import Transformer
 
-__all__ = ["ARCHITECTURES", "State", "TranslationModel", "build_model"]
+__all__ = [
+    "ARCHITECTURES",
+    "State",
+    "TrainableModel",
+    "TranslationModel",
+    "build_model",
+    "parameters_of",
+]
 
 ARCHITECTURES = {"transformer": Transformer}
 
 
 def build_model(
     config: TransformerConfig, source_size: int, target_size: int
-) -> TranslationModel[Any]:
+) -> TrainableModel[Any]:
     """A new model of the architecture that `config` names, for vocabularies of these sizes."""
     return ARCHITECTURES[config.arch](config, source_size, target_size)

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, replace
 from typing import Any, Generic, Self, TypeVar
 
+import torch.nn.functional as F  # noqa: N812  (torch's own name for it)
 from torch import Tensor, nn
 
 
@@ -54,11 +55,6 @@ class TranslationModel(nn.Module, ABC, Generic[S]):
         """Read the next target ids [B, T] (T >= 1); return logits [B, T, V] and the new state."""
 
     @property
-    def output_weight(self) -> Tensor | None:
-        """The matrix [V, D] that makes the logits, if there is one: a row for every piece."""
-        return None
-
-    @property
     def n_positions(self) -> int | None:
         """The longest source or target that can be represented; None: any."""
         return None
@@ -75,3 +71,29 @@ class TranslationModel(nn.Module, ABC, Generic[S]):
         """Teacher forcing: the logits [B, T, V] that follow each position of `target`."""
         logits, _ = self.decode(target, self.encode(source))
         return logits
+
+
+class TrainableModel(TranslationModel[S]):
+    """A model that can be trained: its logits are products with the rows of one matrix.
+
+    Training stops short of the logits, for the loss makes them itself, a few at a time.
+    """
+
+    @property
+    @abstractmethod
+    def output_weight(self) -> Tensor:
+        """The matrix [V, D] that makes the logits: a row for every piece."""
+
+    @abstractmethod
+    def read(self, target: Tensor, state: S) -> tuple[Tensor, S]:
+        """Read the next target ids [B, T]; return what logits are made of [B, T, D], and state."""
+
+    def decode(self, target: Tensor, state: S) -> tuple[Tensor, S]:
+        """Read the next target ids [B, T]; return logits [B, T, V] and the new state."""
+        vectors, state = self.read(target, state)
+        return F.linear(vectors, self.output_weight), state
+
+
+def parameters_of(model: nn.Module) -> dict[str, Tensor]:
+    """Every parameter under its name; one that is tied appears once."""
+    return {name: parameter.detach() for name, parameter in model.named_parameters()}

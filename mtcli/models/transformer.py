@@ -7,9 +7,10 @@ from typing import TypeVar, cast
 from torch import Tensor, nn
 
 from mtcli.config import TransformerConfig
-from mtcli.models.base import State, TranslationModel
+from mtcli.models.base import State, TrainableModel
 from mtcli.models.layers import (
     Attention,
+    Dropout,
     FeedForward,
     KeyValues,
     LearnedPositions,
@@ -47,7 +48,7 @@ class Residual(nn.Module):
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(config.d_model)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.is_pre_norm = config.norm == "pre"
 
     def before(self, x: Tensor) -> Tensor:
@@ -57,8 +58,8 @@ class Residual(nn.Module):
 
     def after(self, x: Tensor, y: Tensor) -> Tensor:
         """`x` with what the sub-layer wrote, `y`, added to it."""
-        total: Tensor = x + self.dropout(y)
-        return total if self.is_pre_norm else self.norm(total)
+        total = x + self.dropout(y)
+        return total if self.is_pre_norm else cast(Tensor, self.norm(total))
 
 
 class EncoderLayer(nn.Module):
@@ -124,7 +125,7 @@ class DecoderLayer(nn.Module):
         return self.self_residual.after(x, self.self_attention(y, past.seen, causal)), past
 
 
-class Transformer(TranslationModel[TransformerState]):
+class Transformer(TrainableModel[TransformerState]):
     """Encoder and decoder stacks between tied or separate embeddings."""
 
     def __init__(self, config: TransformerConfig, source_size: int, target_size: int) -> None:
@@ -139,7 +140,7 @@ class Transformer(TranslationModel[TransformerState]):
         )
         self.source_positions = _positions(config)
         self.target_positions = _positions(config)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.encoder = _stack(EncoderLayer(config) for _ in range(config.n_encoder_layers))
         self.decoder = _stack(DecoderLayer(config) for _ in range(config.n_decoder_layers))
         # With norms before the sub-layers the sum itself is never normalised, so it is here.
@@ -173,7 +174,7 @@ class Transformer(TranslationModel[TransformerState]):
         memory = tuple(layer.cross_attention.key_values(x) for layer in self.decoder)
         return TransformerState(memory, mask)
 
-    def decode(self, target: Tensor, state: TransformerState) -> tuple[Tensor, TransformerState]:
+    def read(self, target: Tensor, state: TransformerState) -> tuple[Tensor, TransformerState]:
         """Read the next target ids [B, T]."""
         x, causal = self._embed_target(target, state.n_known)
         pasts = []
@@ -181,8 +182,7 @@ class Transformer(TranslationModel[TransformerState]):
             past = state.past[i] if state.past else None
             x, past = layer(x, past, state.memory[i], causal, state.memory_mask)
             pasts.append(past)
-        logits: Tensor = self.to_logits(self.decoder_norm(x))  # [B, T, V]
-        return logits, replace(state, past=tuple(pasts))
+        return self.decoder_norm(x), replace(state, past=tuple(pasts))
 
     def alignment(self, source: Tensor, target: Tensor) -> Tensor:
         """How much each position of `target` [B, T] looks at each of `source` [B, S]: [B, T, S]."""

@@ -1,8 +1,20 @@
 """What happens during training, told to people and to programs."""
 
-from mtcli.report.display import Display, LiveDisplay, PlainDisplay, open_display
-from mtcli.report.events import Event, Finished, Notice, Sample, StepDone, Stopped, Validated
-from mtcli.report.log import EventLog
+from mtcli.report.display import Display, open_display
+from mtcli.report.events import (
+    Event,
+    Finished,
+    Notice,
+    RolledBack,
+    Sample,
+    StepDone,
+    Stopped,
+    Validated,
+)
+from mtcli.report.html import report_html
+from mtcli.report.live import LiveDisplay
+from mtcli.report.log import EventLog, read_events
+from mtcli.report.plain import PlainDisplay
 
 __all__ = [
     "Display",
@@ -12,9 +24,12 @@ __all__ = [
     "LiveDisplay",
     "Notice",
     "PlainDisplay",
+    "RolledBack",
     "Sample",
     "StepDone",
     "Stopped",
     "Validated",
     "open_display",
+    "read_events",
+    "report_html",
 ]

@@ -20,8 +20,10 @@ class StepDone:
     loss: float  # nats per word, label smoothing included
     learning_rate: float  # of the layers' matrices
     n_words: int
-    n_tokens: int
+    n_tokens: int  # source and target positions that are not padding
+    n_positions: int  # padding included
     seconds: float
+    memory: int = 0  # bytes: the most that has been in use so far, on the GPU if there is one
 
 
 @dataclass(frozen=True)
@@ -40,10 +42,21 @@ class Validated:
     step: int
     loss: float  # nats per word, without label smoothing
     bleu: float
-    signature: str
+    chrf: float
+    signature: str  # of the BLEU
     is_best: bool
     seconds: float
     samples: tuple[Sample, ...] = ()
+
+
+@dataclass(frozen=True)
+class RolledBack:
+    """Training had diverged; it goes on from an earlier state with a smaller learning rate."""
+
+    step: int  # that diverged
+    to_step: int  # where it goes on
+    reason: str
+    factor: float  # by which the learning rates are now multiplied
 
 
 @dataclass(frozen=True)
@@ -51,7 +64,7 @@ class Stopped:
     """Training was asked to stop; the same command goes on from here."""
 
     step: int
-    signal: int  # by which it was asked
+    signal: int  # by which it was asked; 0: its time was up (--stop-after)
 
 
 @dataclass(frozen=True)
@@ -63,6 +76,7 @@ class Finished:
     bleu: float
     signature: str
     reason: str
+    weights: str  # whose they are: "step 1200", "the mean of steps 800, 1000 and 1200"
 
 
-Event = Notice | StepDone | Validated | Stopped | Finished
+Event = Notice | StepDone | Validated | RolledBack | Stopped | Finished

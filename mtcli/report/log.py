@@ -5,6 +5,7 @@ import os
 import time
 from dataclasses import asdict, fields
 from pathlib import Path
+from typing import Any
 
 from mtcli.errors import CheckpointError
 from mtcli.report.events import Event, Finished, StepDone
@@ -13,6 +14,7 @@ _NAMES = {
     "Notice": "notice",
     "StepDone": "step",
     "Validated": "validation",
+    "RolledBack": "rollback",
     "Finished": "finished",
 }
 _STEP_INTERVAL = 10  # every tenth step tells enough, and the same ones after resuming
@@ -28,8 +30,11 @@ class EventLog:
         """Append `event`."""
         if isinstance(event, StepDone) and event.step % _STEP_INTERVAL:
             return
-        line = {"event": _NAMES[type(event).__name__], "time": round(time.time(), 3)}
-        text = json.dumps({**line, **asdict(event)}, ensure_ascii=False, allow_nan=False) + "\n"
+        head = {"event": _NAMES[type(event).__name__], "time": round(time.time(), 3)}
+        line = {**head, **asdict(event)}
+        # Two runs of the same seed have the same log apart from times; memory is the machine's.
+        line.pop("memory", None)
+        text = json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n"
         try:
             with self.path.open("ab") as file:
                 file.write(text.encode())
@@ -52,10 +57,26 @@ class EventLog:
     def finished(self) -> Finished | None:
         """The last event, if it says that the run is complete."""
         lines = self.path.read_bytes().splitlines() if self.path.exists() else []
-        try:
-            last = json.loads(lines[-1]) if lines else {}
-        except ValueError:  # a line that a kill has torn
+        last = _parsed(lines[-1]) if lines else {}
+        if last.get("event") != _NAMES["Finished"]:
             return None
-        if not isinstance(last, dict) or last.get("event") != _NAMES["Finished"]:
-            return None
+        # A log of an earlier version does not say whose weights: then, always those of the best.
+        last = {"weights": f"step {last.get('best_step')}", **last}
         return Finished(**{field.name: last[field.name] for field in fields(Finished)})
+
+
+def read_events(path: Path) -> list[dict[str, Any]]:
+    """The lines of a log.jsonl, without one that a kill has torn; none if there is no file."""
+    try:
+        lines = path.read_bytes().splitlines() if path.exists() else []
+    except OSError as error:
+        raise CheckpointError(f"cannot read {path}: {error.strerror}") from error
+    return [event for event in map(_parsed, lines) if event]
+
+
+def _parsed(line: bytes) -> dict[str, Any]:
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return {}
+    return event if isinstance(event, dict) else {}

@@ -1,5 +1,5 @@
 """From a configuration to a model directory."""
 
-from mtcli.training.run import train_run
+from mtcli.training.run import RunOptions, train_run
 
-__all__ = ["train_run"]
+__all__ = ["RunOptions", "train_run"]

@@ -1,21 +1,32 @@
-"""Ctrl-C and SIGTERM ask for a stop; training answers at the end of its step."""
+"""Ctrl-C, SIGTERM and the clock ask for a stop; training answers at the end of its step."""
 
+import math
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
 
 class StopRequest:
-    """The signal by which somebody has asked training to stop, if any."""
+    """Whether training has been asked to stop, and by which signal."""
 
-    signal: int | None = None
+    def __init__(self, minutes: float | None = None) -> None:
+        self.signal: int | None = None
+        self._ends_at = time.monotonic() + minutes * 60 if minutes else math.inf
+
+    def is_made(self) -> bool:
+        """Whether there was a signal, or the time is up."""
+        return self.signal is not None or time.monotonic() >= self._ends_at
 
 
 @contextmanager
-def stop_on_signals() -> Iterator[StopRequest]:
-    """Within, the first signal makes the request; a second one interrupts at once."""
-    request = StopRequest()
+def stop_on_signals(minutes: float | None = None) -> Iterator[StopRequest]:
+    """Within, the first signal makes the request; a second one interrupts at once.
+
+    After `minutes`, if given, it is made as well.
+    """
+    request = StopRequest(minutes)
 
     def handle(number: int, frame: FrameType | None) -> None:
         if request.signal:

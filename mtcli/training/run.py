@@ -1,269 +1,205 @@
 """What `mtcli train` does, from a configuration to a complete model directory."""
 
-import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch.optim import Optimizer
 
 from mtcli.checkpoint.directory import (
     LOG,
-    WeightsInfo,
     check_is_run,
     check_settings,
     clear,
+    fixed_steps,
     has_begun,
     save_config,
-    weights_info,
 )
 from mtcli.checkpoint.files import write_file
-from mtcli.checkpoint.state import (
-    Checkpoint,
-    Progress,
-    load_checkpoint,
-    restore,
-    save_checkpoint,
-)
-from mtcli.checkpoint.weights import save_weights
+from mtcli.checkpoint.state import Checkpoint, Progress
 from mtcli.config import Config
-from mtcli.data import groups
+from mtcli.distributed import is_distributed, local_rank, processes
 from mtcli.engines.pytorch import choose_device
-from mtcli.errors import CheckpointError, ConfigError, MtcliError
-from mtcli.models import TranslationModel, build_model
-from mtcli.optim import build_optimizers
-from mtcli.report import Event, EventLog, Finished, Notice, StepDone, Stopped
-from mtcli.tokenizer import load_tokenizers
-from mtcli.training.card import write_card
-from mtcli.training.export import export_trained
-from mtcli.training.interrupt import StopRequest, stop_on_signals
-from mtcli.training.loop import Step, fit
-from mtcli.training.preparation import Prepared, learn_pieces, prepare, read_pairs
-
-Show = Callable[[Event], None]
+from mtcli.errors import CheckpointError
+from mtcli.report import EventLog, Finished, Notice, Stopped
+from mtcli.tokenizer import Tokenizers, load_tokenizers, tokenizers_of
+from mtcli.training.course import reason_to_end, save_best, train
+from mtcli.training.final import finish
+from mtcli.training.interrupt import stop_on_signals
+from mtcli.training.machine import prepare_process
+from mtcli.training.preparation import (
+    Notify,
+    Pairs,
+    Prepared,
+    learn_pieces,
+    prepare,
+    read_pairs,
+)
+from mtcli.training.rehearsal import steps_that_fit
+from mtcli.training.resumption import find_checkpoint, resume
+from mtcli.training.setup import Place, Run, Show, build_run
 
 
 @dataclass(frozen=True)
-class Run:
-    """All that training works with."""
+class RunOptions:
+    """How this start of a run goes; what the run becomes does not depend on it."""
 
-    config: Config
-    directory: Path
-    data: Prepared
-    model: TranslationModel[Any]
-    optimizers: list[Optimizer]
-    log: EventLog
-    show: Show
+    fresh: bool = False  # begin anew, whatever there is
+    stop_after: float | None = None  # minutes
 
-    def report(self, event: Event) -> None:
-        """Tell programs and people."""
-        self.log(event)
-        self.show(event)
 
-    @property
-    def n_parameters(self) -> int:
-        """How many numbers are learned."""
-        return sum(parameter.numel() for parameter in self.model.parameters())
+USUAL = RunOptions()
 
 
 def train_run(
-    config: Config, directory: Path, show: Show, *, fresh: bool = False
+    config: Config, directory: Path, show: Show, options: RunOptions = USUAL
 ) -> Finished | Stopped:
     """Train until done or asked to stop; a directory that holds a part of this run goes on."""
-    check_is_run(directory)
-    if not fresh:
-        check_settings(directory, config)
-        if finished := EventLog(directory / LOG).finished():
-            show(Notice(f"{directory} is already complete; --fresh would start over"))
-            show(finished)
+    device = _device(config.train.device)
+    with processes(device) as everyone, stop_on_signals(options.stop_after) as request:
+        place = Place(directory, device, everyone, show if everyone.is_first else _say_nothing)
+        if finished := everyone.from_first(_finished(config, place, options)):
             return finished
-    run, progress = _open(config, directory, show, fresh=fresh)
-    with stop_on_signals() as request:
-        return _train(run, progress, request)
+        prepare_process()
+        run, progress = _open(config, place, options)
+        result = train(run, progress, request)
+        if isinstance(result, Stopped):
+            place.show(result)
+            return result
+        return finish(run, result, reason_to_end(run, result) or "")
 
 
-def _open(config: Config, directory: Path, show: Show, *, fresh: bool) -> tuple[Run, Progress]:
+def _say_nothing(_: object) -> None:
+    """One process speaks for all."""
+
+
+def _finished(config: Config, place: Place, options: RunOptions) -> Finished | None:
+    """How the run has ended, if it has; another run in its place is an error."""
+    if not place.processes.is_first:
+        return None
+    check_is_run(place.directory)
+    if options.fresh:
+        return None
+    check_settings(place.directory, config)
+    finished = EventLog(place.directory / LOG).finished()
+    if finished:
+        place.show(Notice(f"{place.directory} is already complete; --fresh would start over"))
+        place.show(finished)
+    return finished
+
+
+def _open(config: Config, place: Place, options: RunOptions) -> tuple[Run, Progress]:
     """A run in memory, new or as its last checkpoint left it.
 
     Whatever may be wrong with data and settings comes to light before anything is written.
     """
-    device = choose_device(config.train.device)
     notices: list[Notice] = []
 
     def notify(text: str) -> None:
         notices.append(Notice(text))
-        show(notices[-1])
+        place.show(notices[-1])
 
     pairs = read_pairs(config, notify)
-    progress = Progress(pairs.digest())
-    checkpoint = None if fresh else _last_checkpoint(directory, progress.data, show)
-    tokenizers = load_tokenizers(directory) if checkpoint else learn_pieces(pairs, config, notify)
+    checkpoint = None if options.fresh else _last_checkpoint(place, pairs.digest())
+    tokenizers = _tokenizers(config, place, pairs, checkpoint, notify)
     data = prepare(pairs, tokenizers, config, notify)
-    run = _build(config, directory, data, device, show)
-    notify(f"model: {config.model.summary()}, {run.n_parameters:,} parameters")
-    notify(f"training: {config.train.summary(config.data.batch_tokens)}, on {device}")
+    config = _with_steps(config, place, data, options, notify)
+    if checkpoint:  # it has all that the parent gave, which may be gone by now
+        config = _replaced(config, start_from=None)
+    run = build_run(config, place, data)
+    _describe(run, notify)
     if checkpoint:
-        return run, _resume(run, checkpoint)
-    clear(directory)
-    save_config(directory, config)
-    for name, content in tokenizers.files().items():
-        write_file(directory / name, content)
-    for notice in notices:
-        run.log(notice)
-    return run, progress
+        return run, _go_on(run, checkpoint)
+    log_size = 0
+    if place.processes.is_first:
+        clear(place.directory)
+        save_config(place.directory, config)
+        for name, content in tokenizers.files().items():
+            write_file(place.directory / name, content)
+        for notice in notices:
+            run.log(notice)
+        log_size = run.log.size()
+    return run, Progress(pairs.digest(), log_size=log_size)
 
 
-def _resume(run: Run, checkpoint: Checkpoint) -> Progress:
-    """Put `run` to where `checkpoint` was written."""
-    progress = checkpoint.progress
-    restore(checkpoint, run.model, run.optimizers)
-    run.log.cut(progress.log_size)
-    _save_weights(run, progress)  # a kill may have come between checkpoint and weights
-    run.show(Notice(f"going on after step {progress.step:,}"))
+def _go_on(run: Run, checkpoint: Checkpoint) -> Progress:
+    progress = resume(run, checkpoint)
+    weights = run.validated_weights()
+    if run.processes.is_first:
+        save_best(run, progress, weights)  # a kill may have come between checkpoint and weights
+    run.place.show(Notice(f"going on after step {progress.step:,}"))
     return progress
 
 
-def _last_checkpoint(directory: Path, digest: str, show: Show) -> Checkpoint | None:
-    checkpoint = load_checkpoint(directory, lambda text: show(Notice(text)))
-    if checkpoint is None and has_begun(directory):
+def _last_checkpoint(place: Place, digest: str) -> Checkpoint | None:
+    checkpoint = find_checkpoint(place)
+    if checkpoint is None and place.processes.is_first and has_begun(place.directory):
         raise CheckpointError(
-            f"{directory} has weights, but no checkpoint to go on from",
+            f"{place.directory} has weights, but no checkpoint to go on from",
             hint="keep it and choose another --out, or start over with --fresh",
         )
     if checkpoint and checkpoint.progress.data != digest:
         raise CheckpointError(
-            f"{directory} was trained on other sentence pairs than these",
+            f"{place.directory} was trained on other sentence pairs than these",
             hint="give it the files it began with, or start over with --fresh",
         )
     return checkpoint
 
 
-def _build(
-    config: Config, directory: Path, data: Prepared, device: torch.device, show: Show
-) -> Run:
-    """A new model for the data, with its optimizers."""
-    torch.manual_seed(config.train.seed)
-    sizes = len(data.tokenizers.source), len(data.tokenizers.target)
-    model = build_model(config.model, *sizes).to(device)
-    optimizers = build_optimizers(model, config.train)
-    return Run(config, directory, data, model, optimizers, EventLog(directory / LOG), show)
+def _tokenizers(
+    config: Config, place: Place, pairs: Pairs, checkpoint: Checkpoint | None, notify: Notify
+) -> Tokenizers:
+    """The run's vocabulary: its own if it has begun, its parent's, or a new one."""
+    files: dict[str, bytes] = {}
+    if place.processes.is_first:
+        if checkpoint:
+            files = load_tokenizers(place.directory).files()
+        elif config.train.start_from:
+            files = load_tokenizers(config.train.start_from).files()
+            notify(f"vocabulary: that of {config.train.start_from.name}")
+        else:
+            files = learn_pieces(pairs, config, notify).files()
+    return tokenizers_of(place.processes.from_first(files))
 
 
-def _train(run: Run, progress: Progress, request: StopRequest) -> Finished | Stopped:
-    """Step after step, with validations and checkpoints in between."""
-    options = run.config.train
-    stream = groups(
-        run.data.train_set,
-        run.config.data.batch_tokens,
-        options.seed,
-        size=options.accumulate,
-        start=progress.position,
-    )
-    steps = fit(run.model, stream, run.optimizers, options, start=progress.step)
-    while not _reason_to_end(progress, run.config):
-        step = next(steps)
-        progress = replace(progress, step=step.number, position=step.after)
-        run.report(_step_done(step, options.steps))
-        is_due = step.number % options.validate_every == 0 or step.number == options.steps
-        if is_due:
-            progress = _validate(run, progress)
-        if is_due or request.signal:
-            progress = replace(progress, log_size=run.log.size())
-            keep = options.keep_checkpoints
-            save_checkpoint(run.directory, run.model, run.optimizers, progress, keep=keep)
-            _save_weights(run, progress)
-        if request.signal:
-            # Not logged: whoever reads the log of the whole run need not know of its pauses.
-            stopped = Stopped(step.number, request.signal)
-            run.show(stopped)
-            return stopped
-    return _finish(run, progress)
+def _with_steps(
+    config: Config, place: Place, data: Prepared, options: RunOptions, notify: Notify
+) -> Config:
+    """`config` with the number of steps that fit into its minutes, if it is given in minutes."""
+    minutes = config.train.minutes
+    if minutes is None:
+        return config
+    steps = None
+    if place.processes.is_first and not options.fresh:
+        steps = fixed_steps(place.directory, config)
+    steps = place.processes.from_first(steps)
+    if steps is None:
+        place.show(Notice("trying out how many steps fit into the time"))
+        steps = steps_that_fit(config, place, data)
+    notify(f"time: {minutes:g} minutes are enough for {steps:,} steps")
+    return _replaced(config, steps=steps)
 
 
-def _step_done(step: Step, n_steps: int) -> StepDone:
-    """What there is to tell of a step, unless it has led nowhere."""
-    if not math.isfinite(step.loss):
-        raise ConfigError(
-            f"the loss is not a number any more: training has diverged at step {step.number}",
-            hint="begin anew (--fresh) with a lower train.learning_rate or "
-            "train.matrix_learning_rate, or with a smaller train.max_norm",
-        )
-    return StepDone(
-        step=step.number,
-        steps=n_steps,
-        epoch=step.after.epoch,
-        loss=step.loss,
-        learning_rate=step.learning_rate,
-        n_words=step.n_words,
-        n_tokens=step.n_tokens,
-        seconds=step.seconds,
-    )
+def _replaced(config: Config, **settings: Any) -> Config:
+    return config.model_copy(update={"train": config.train.model_copy(update=settings)})
 
 
-def _reason_to_end(progress: Progress, config: Config) -> str | None:
-    if progress.step >= config.train.steps:
-        return "all steps done"
-    if config.train.patience and progress.n_stale >= config.train.patience:
-        return f"no better BLEU in {progress.n_stale} validations"
-    return None
+def _describe(run: Run, notify: Notify) -> None:
+    """Say what is about to happen."""
+    options, device, size = run.config.train, run.learner.device, run.processes.size
+    frozen = sum(p.numel() for p in run.model.parameters() if not p.requires_grad)
+    still = f", {frozen:,} of them frozen" if frozen else ""
+    notify(f"model: {run.config.model.summary()}, {run.n_parameters:,} parameters{still}")
+    if options.start_from:
+        notify(f"weights: those of {options.start_from.name} to begin with")
+    team = f", {size} processes" if size > 1 else ""
+    notify(f"training: {options.summary(run.config.data.batch_tokens)}, on {device}{team}")
 
 
-def _validate(run: Run, progress: Progress) -> Progress:
-    """Measure the model, and note whether it is the best so far."""
-    result = run.data.dev_set.validate(
-        run.model,
-        run.data.tokenizers,
-        run.config,
-        step=progress.step,
-        best_bleu=progress.best_bleu,
-    )
-    run.report(result)
-    if not result.is_best:
-        return replace(progress, n_stale=progress.n_stale + 1)
-    return replace(
-        progress,
-        best_step=result.step,
-        best_bleu=result.bleu,
-        signature=result.signature,
-        n_stale=0,
-    )
-
-
-def _save_weights(run: Run, progress: Progress) -> None:
-    """Make the present weights those to translate with, if they are the best so far."""
-    if progress.best_step != progress.step:
-        return
-    info = WeightsInfo(
-        n_parameters=run.n_parameters,
-        step=progress.best_step,
-        bleu=progress.best_bleu,
-        signature=progress.signature,
-        n_pairs=len(run.data.train_set),
-    )
-    save_weights(run.directory, run.model, info)
-
-
-def _finish(run: Run, progress: Progress) -> Finished:
-    """Write what is still missing, and last of all that nothing is."""
-    info = weights_info(run.directory)
-    _export(run)
-    write_card(run.directory)
-    reason = _reason_to_end(progress, run.config) or ""
-    finished = Finished(progress.step, info.step, info.bleu, info.signature, reason)
-    run.report(finished)
-    return finished
-
-
-def _export(run: Run) -> None:
-    """Make the model ready for CTranslate2; without it, it is complete all the same."""
-    run.show(Notice("exporting to CTranslate2, and measuring a vocabulary shortlist"))
-    try:
-        shortlist = export_trained(run.directory, run.data.train_set, run.data.dev_set.shown)
-    except (MtcliError, OSError) as error:
-        run.report(Notice(f"no export: {error}; `mtcli export` would try again"))
-        return
-    if shortlist:
-        run.report(Notice(f"shortlist: {shortlist.quality()}"))
-        run.show(Notice(f"  it makes translating {shortlist.speed:.2f} times as fast"))
+def _device(name: str) -> torch.device:
+    """The device of this process: each of several on a machine has a GPU of its own."""
+    device = choose_device(name)
+    if device.type == "cuda" and is_distributed():
+        device = torch.device("cuda", local_rank())
+        torch.cuda.set_device(device)
+    return device

@@ -1,23 +1,40 @@
-"""Measuring a model while it trains: loss, and BLEU of real translations."""
+"""Measuring a model while it trains: loss, and BLEU and chrF of real translations."""
 
+import math
 import time
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 from mtcli.config import Config
 from mtcli.data import Corpus, EncodedCorpus, batches_in_order
+from mtcli.distributed import Processes
 from mtcli.engines import Opened
 from mtcli.engines.pytorch import TorchEngine
-from mtcli.evaluation import bleu
-from mtcli.models import TranslationModel
+from mtcli.evaluation import bleu, chrf
+from mtcli.models import TrainableModel
 from mtcli.options import SearchOptions
-from mtcli.report import Sample, Validated
+from mtcli.report import Sample
 from mtcli.tokenizer import Tokenizers
-from mtcli.training.loop import mean_loss
+from mtcli.training.loop import total_loss
 from mtcli.translation import LineTranslator, Request
 
 _N_SAMPLES = 2  # translations to show
+
+
+@dataclass(frozen=True)
+class Measured:
+    """How good a model is on the dev set."""
+
+    loss: float  # nats per word
+    bleu: float
+    chrf: float
+    signature: str  # of the BLEU
+    seconds: float
+    samples: tuple[Sample, ...]
+
+    def score(self, metric: str) -> float:
+        """The number that says which of two models is better: the higher one."""
+        return {"bleu": self.bleu, "chrf": self.chrf, "loss": -self.loss}[metric]
 
 
 @dataclass(frozen=True)
@@ -27,33 +44,48 @@ class DevSet:
     encoded: EncodedCorpus
     shown: Corpus
 
-    def validate(
+    def measure(
         self,
-        model: TranslationModel[Any],
+        model: TrainableModel[Any],
         tokenizers: Tokenizers,
         config: Config,
+        processes: Processes,
         *,
-        step: int,
-        best_bleu: float,
-    ) -> Validated:
-        """Measure `model`, which is in evaluation mode afterwards."""
+        longest: int | None = None,
+    ) -> Measured:
+        """Measure `model`, which is in evaluation mode afterwards; all processes do a part."""
         began = time.perf_counter()
-        loss = mean_loss(model, batches_in_order(self.encoded, config.data.batch_tokens))
+        batches = list(batches_in_order(self.encoded, config.data.batch_tokens))
+        parts = processes.gather(total_loss(model, processes.dealt(batches)))
+        # Added up in the order of the ranks, so that all of them get the same sum.
+        loss = sum(part[0] for part in parts) / sum(part[1] for part in parts)
         # A young model does not know where to end; twice the longest dev sentence is enough.
-        longest = min(config.search.max_length, 2 * int(self.encoded.target.lengths().max()))
-        greedy = SearchOptions(beam_size=1, max_length=longest, with_scores=False)
+        longest = longest or 2 * int(self.encoded.target.lengths().max())
+        greedy = SearchOptions(
+            beam_size=1, max_length=min(config.search.max_length, longest), with_scores=False
+        )
         opened = Opened(TorchEngine(model, tokenizers), tokenizers, config.data.max_length, greedy)
-        requests = [Request(line) for line in self.shown.source]
-        found = LineTranslator(opened).translate_all(requests, greedy)
-        translations = [candidates[0].text for candidates in found]
+        requests = [Request(line) for line in processes.dealt(self.shown.source)]
+        found = [best[0].text for best in LineTranslator(opened).translate_all(requests, greedy)]
+        translations = processes.joined(found)
         score = bleu(translations, self.shown.target)
         samples = zip(self.shown.source, self.shown.target, translations, strict=True)
-        return Validated(
-            step=step,
+        return Measured(
             loss=loss,
             bleu=score.value,
+            chrf=chrf(translations, self.shown.target).value,
             signature=score.signature,
-            is_best=score.value > best_bleu,
             seconds=time.perf_counter() - began,
-            samples=tuple(Sample(*sample) for sample in islice(samples, _N_SAMPLES)),
+            samples=tuple(Sample(*sample) for sample in list(samples)[:_N_SAMPLES]),
         )
+
+    def rehearse(
+        self,
+        model: TrainableModel[Any],
+        tokenizers: Tokenizers,
+        config: Config,
+        processes: Processes,
+    ) -> float:
+        """Seconds that a validation takes when translations are as long as they should be."""
+        usual = math.ceil(self.encoded.target.lengths().mean())
+        return self.measure(model, tokenizers, config, processes, longest=usual).seconds

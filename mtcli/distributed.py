@@ -1,0 +1,124 @@
+"""The processes that train one model together, started by torchrun: one, or many.
+
+All of them read the same data and take the same decisions; they divide the work of a step and of a
+validation between them. Only the first one writes and speaks.
+"""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+T = TypeVar("T")
+
+_TIMEOUT = timedelta(minutes=30)  # a process that is silent for so long is taken for dead
+
+
+@dataclass(frozen=True)
+class Processes:
+    """Who works together, and which of them this process is."""
+
+    rank: int = 0
+    size: int = 1
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the process that writes and speaks."""
+        return self.rank == 0
+
+    def total(self, numbers: Sequence[float], device: torch.device) -> list[float]:
+        """The sums of everyone's `numbers`."""
+        if self.size == 1:
+            return list(numbers)
+        sums = torch.tensor(numbers, dtype=torch.float64, device=device)
+        dist.all_reduce(sums)
+        totals: list[float] = sums.tolist()
+        return totals
+
+    def gather(self, value: T) -> list[T]:
+        """Everyone's value, in the order of their ranks."""
+        if self.size == 1:
+            return [value]
+        values: list[Any] = [None] * self.size
+        dist.all_gather_object(values, value)
+        return values
+
+    def from_first(self, value: T) -> T:
+        """What the first process has; the others' values are ignored."""
+        if self.size == 1:
+            return value
+        values = [value]
+        dist.broadcast_object_list(values, src=0)
+        return values[0]
+
+    def tensors_from_first(
+        self, tensors: Mapping[str, Tensor] | None, device: torch.device
+    ) -> dict[str, Tensor]:
+        """The first process's tensors, sent one by one; they need not fit into a message."""
+        if self.size == 1:
+            return dict(tensors or {})
+        facts = {name: (x.shape, x.dtype) for name, x in (tensors or {}).items()}
+        received = {}
+        for name, (shape, dtype) in self.from_first(facts).items():
+            buffer = torch.empty(shape, dtype=dtype, device=device)
+            if self.is_first and tensors:
+                buffer.copy_(tensors[name])
+            dist.broadcast(buffer, src=0)
+            received[name] = buffer.cpu()
+        return received
+
+    def dealt(self, items: Sequence[T]) -> Sequence[T]:
+        """This process's part of some work."""
+        return items[self.rank :: self.size]
+
+    def joined(self, parts: Sequence[T]) -> list[T]:
+        """All the work again, in its order, from what each process has made of its part."""
+        everyone = self.gather(list(parts))
+        n_items = sum(map(len, everyone))
+        return [everyone[i % self.size][i // self.size] for i in range(n_items)]
+
+
+ALONE = Processes()
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """All of a tensor of which each process may hold a part (FSDP); all of them must ask."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def placed(tensor: Tensor, *, like: Tensor) -> Tensor:
+    """`tensor`, or the part of it that this process holds of `like`."""
+    if not isinstance(like, DTensor) or isinstance(tensor, DTensor):
+        return tensor
+    return distribute_tensor(tensor, like.device_mesh, like.placements)
+
+
+def is_distributed() -> bool:
+    """Whether torchrun has started this process."""
+    return "RANK" in os.environ and "WORLD_SIZE" in os.environ
+
+
+def local_rank() -> int:
+    """Which of the processes on this machine this is."""
+    return int(os.environ.get("LOCAL_RANK", "0"))
+
+
+@contextmanager
+def processes(device: torch.device) -> Iterator[Processes]:
+    """All that torchrun has started, in touch with each other; or this process alone."""
+    if not is_distributed():
+        yield ALONE
+        return
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    dist.init_process_group(backend, timeout=_TIMEOUT)
+    try:
+        yield Processes(dist.get_rank(), dist.get_world_size())
+    finally:
+        dist.destroy_process_group()

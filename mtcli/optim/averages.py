@@ -1,0 +1,65 @@
+"""Weights that are means of others: a moving average of a run, or the mean of several models."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from mtcli.distributed import placed
+from mtcli.models import parameters_of
+
+Weights = Mapping[str, Tensor]
+
+
+class MovingAverage:
+    """An exponential moving average of all parameters; young ones forget faster.
+
+    In step n at most (1 + n) / (10 + n) of the average stays, so that the weights that training
+    began with are soon gone.
+    """
+
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        self.decay = decay
+        self.weights = {name: value.clone() for name, value in parameters_of(model).items()}
+
+    @torch.no_grad()
+    def update(self, model: nn.Module, step: int) -> None:
+        """Take the weights after `step` into account."""
+        kept = min(self.decay, (1 + step) / (10 + step))
+        current = parameters_of(model)
+        torch._foreach_lerp_(
+            list(self.weights.values()), [current[name] for name in self.weights], 1 - kept
+        )
+
+    def load(self, weights: Weights) -> None:
+        """Go on from an average that was saved."""
+        for name, average in self.weights.items():
+            average.copy_(placed(weights[name], like=average))
+
+
+@contextmanager
+def exchanged(model: nn.Module, weights: Weights) -> Iterator[None]:
+    """Within, `model` has other weights; afterwards its own again."""
+    own = {name: value.clone() for name, value in parameters_of(model).items()}
+    _copy(weights, model)
+    try:
+        yield
+    finally:
+        _copy(own, model)
+
+
+def mean_of(models: Sequence[Weights]) -> dict[str, Tensor]:
+    """The mean of the same parameters of several models, summed in double precision."""
+    n = len(models)
+    first = models[0]
+    return {
+        name: (sum(weights[name].double() for weights in models) / n).to(value.dtype)  # type: ignore[union-attr]
+        for name, value in first.items()
+    }
+
+
+@torch.no_grad()
+def _copy(weights: Weights, model: nn.Module) -> None:
+    for name, parameter in parameters_of(model).items():
+        parameter.copy_(placed(weights[name], like=parameter))

@@ -1,0 +1,112 @@
+"""The end of a run: the best weights there are, exported and described."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from safetensors.torch import load_file
+from torch import Tensor
+
+from mtcli.checkpoint.directory import WeightsInfo, weights_info
+from mtcli.checkpoint.state import Progress, weights_path
+from mtcli.checkpoint.weights import save_weights
+from mtcli.errors import MtcliError
+from mtcli.models import parameters_of
+from mtcli.optim import mean_of
+from mtcli.report import Finished, Notice
+from mtcli.training.card import write_card
+from mtcli.training.export import export_trained
+from mtcli.training.page import write_report
+from mtcli.training.setup import Run
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Weights that might be better than those of the best validation."""
+
+    name: str
+    weights: Mapping[str, Tensor]
+
+
+def finish(run: Run, progress: Progress, reason: str) -> Finished:
+    """Choose the weights, write what is still missing, and last of all that nothing is."""
+    _choose(run, progress)
+    if not run.processes.is_first:
+        return Finished(progress.step, progress.best_step, 0.0, "", reason, "")
+    _export(run)
+    write_card(run.directory)
+    info = weights_info(run.directory)
+    finished = Finished(
+        progress.step,
+        info.step,
+        info.bleu,
+        info.signature,
+        reason,
+        info.weights or f"step {info.step}",
+    )
+    run.report(finished)
+    write_report(run)
+    return finished
+
+
+def _choose(run: Run, progress: Progress) -> None:
+    """Keep the best of all weights there are: validated ones are kept already."""
+    metric = run.config.train.metric
+    best = progress.best_score
+    for candidate in _candidates(run, progress):
+        measured = run.measure(candidate.weights)
+        score = measured.score(metric)
+        is_better = best is None or score > best
+        verdict = "better than" if is_better else "not better than"
+        run.report(
+            Notice(
+                f"{candidate.name}: dev BLEU {measured.bleu:.2f}, loss {measured.loss:.3f}; "
+                f"{verdict} step {progress.best_step}"
+            )
+        )
+        if not is_better:
+            continue
+        best = score
+        info = WeightsInfo(
+            n_parameters=run.n_parameters,
+            step=progress.step,
+            bleu=measured.bleu,
+            signature=measured.signature,
+            n_pairs=len(run.data.train_set),
+            weights=candidate.name,
+        )
+        if run.processes.is_first:
+            save_weights(run.directory, candidate.weights, info)
+
+
+def _candidates(run: Run, progress: Progress) -> list[Candidate]:
+    found = []
+    steps = [step for step, _ in progress.kept]
+    if len(steps) > 1:
+        kept = None
+        if run.processes.is_first:
+            kept = mean_of([load_file(weights_path(run.directory, step)) for step in steps])
+        mean = run.processes.tensors_from_first(kept, run.learner.device)
+        found.append(Candidate(f"the mean of steps {_listed(steps)}", mean))
+    if run.average:
+        own = {name: weight.clone() for name, weight in parameters_of(run.model).items()}
+        found.append(Candidate("the last step without moving average", own))
+    return found
+
+
+def _listed(steps: list[int]) -> str:
+    *others, last = map(str, steps)
+    return f"{', '.join(others)} and {last}"
+
+
+def _export(run: Run) -> None:
+    """Make the model ready for CTranslate2; without it, it is complete all the same."""
+    show = run.place.show
+    show(Notice("exporting to CTranslate2, and measuring a vocabulary shortlist"))
+    try:
+        shortlist = export_trained(run.directory, run.data.train_set, run.data.dev_set.shown)
+    except (MtcliError, OSError) as error:
+        run.report(Notice(f"no export: {error}; `mtcli export` would try again"))
+        return
+    if shortlist:
+        run.report(Notice(f"shortlist: {shortlist.quality()}"))
+        show(Notice(f"  it makes translating {shortlist.speed:.2f} times as fast"))

@@ -1,0 +1,38 @@
+"""How many steps fit into the minutes there are: tried out before training begins."""
+
+import time
+from contextlib import closing
+
+from mtcli.config import Config
+from mtcli.data import Position
+from mtcli.training.loop import fit
+from mtcli.training.preparation import Prepared
+from mtcli.training.setup import Place, build_run
+
+_SHARE = 0.03  # of the time, for trying it out
+_FEWEST = 4  # steps to try, not counting the very first, which is slower than the others
+_MARGIN = 0.97  # of the time is given away; the rest is for the export
+
+
+def steps_that_fit(config: Config, place: Place, data: Prepared) -> int:
+    """The number of steps for which `config.train.minutes` are enough, validations included.
+
+    Real steps are made with a model that is thrown away, so that the training itself is a function
+    of its seed and of this number alone. All processes get the same.
+    """
+    seconds = (config.train.minutes or 0.0) * 60
+    run = build_run(config, place, data)
+    began = time.perf_counter()
+    spent: list[float] = []
+    with closing(run.steps_from(Position())) as groups:
+        for step in fit(run.learner, groups):
+            if step.number > 1:
+                spent.append(step.seconds)
+            is_enough = time.perf_counter() - began > _SHARE * seconds
+            if place.processes.from_first(is_enough and len(spent) >= _FEWEST):
+                break
+    step_seconds = sum(spent) / len(spent)
+    validation = run.rehearse_validation()
+    left = seconds * _MARGIN - (time.monotonic() - place.began) - validation
+    fitting = left / (step_seconds + validation / config.train.validate_every)
+    return place.processes.from_first(max(1, int(fitting)))

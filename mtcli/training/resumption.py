@@ -1,0 +1,54 @@
+"""Going back to where a run was: to its last checkpoint, or to its beginning."""
+
+import torch
+
+from mtcli.checkpoint.directory import CHECKPOINTS
+from mtcli.checkpoint.state import (
+    Checkpoint,
+    Progress,
+    load_checkpoint,
+    restore,
+    saved_average,
+)
+from mtcli.report import Notice
+from mtcli.training.setup import Place, Run, build_run
+
+
+def find_checkpoint(place: Place) -> Checkpoint | None:
+    """The last whole checkpoint, as the first process finds it; the others get it from there."""
+    processes, directory = place.processes, place.directory
+    found = None
+    if processes.is_first:
+        found = load_checkpoint(directory, lambda text: place.show(Notice(text)))
+    progress = processes.from_first(found.progress if found else None)
+    if progress is None:
+        return None
+    tensors = processes.tensors_from_first(found.tensors if found else None, place.device)
+    return Checkpoint(found.path if found else directory / CHECKPOINTS, progress, tensors)
+
+
+def resume(run: Run, checkpoint: Checkpoint) -> Progress:
+    """Put `run` to where `checkpoint` was written."""
+    restore(checkpoint, run.model, run.learner.optimizers)
+    if run.average:
+        run.average.load(saved_average(checkpoint))
+    if checkpoint.progress.scaler:
+        run.learner.scaler.load_state_dict(dict(checkpoint.progress.scaler))
+    if run.processes.is_first:
+        run.log.cut(checkpoint.progress.log_size)
+    return checkpoint.progress
+
+
+@torch.no_grad()
+def begin_again(run: Run, beginning: Progress) -> Progress:
+    """Put `run` to where it began."""
+    new = build_run(run.config, run.place, run.data)
+    for parameter, initial in zip(run.model.parameters(), new.model.parameters(), strict=True):
+        parameter.copy_(initial)
+    for optimizer in run.learner.optimizers:
+        optimizer.state.clear()
+    if run.average and new.average:
+        run.average.weights = new.average.weights
+    if run.processes.is_first:
+        run.log.cut(beginning.log_size)
+    return beginning

@@ -1,0 +1,160 @@
+"""All that training works with, made from a configuration and from data."""
+
+import time
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed.fsdp import fully_shard
+
+from mtcli.checkpoint.directory import LOG
+from mtcli.checkpoint.weights import load_into, load_model
+from mtcli.config import Config
+from mtcli.data import Augmentation, Feed, Group, Position, Share, prepared_ahead
+from mtcli.distributed import Processes, whole
+from mtcli.models import TrainableModel, build_model, parameters_of
+from mtcli.optim import MovingAverage, build_optimizers, exchanged, freeze
+from mtcli.report import Event, EventLog
+from mtcli.training.learner import Learner
+from mtcli.training.preparation import Prepared
+from mtcli.training.validation import Measured
+
+Show = Callable[[Event], None]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a run happens: its directory, its device, its processes, and who watches."""
+
+    directory: Path
+    device: torch.device
+    processes: Processes
+    show: Show
+    began: float = field(default_factory=time.monotonic)
+
+
+@dataclass(frozen=True)
+class Run:
+    """All that training works with."""
+
+    config: Config
+    place: Place
+    data: Prepared
+    learner: Learner
+    average: MovingAverage | None
+    log: EventLog
+
+    @property
+    def directory(self) -> Path:
+        """Where the model is made."""
+        return self.place.directory
+
+    @property
+    def model(self) -> TrainableModel[Any]:
+        """What is trained."""
+        return self.learner.model
+
+    @property
+    def processes(self) -> Processes:
+        """Who trains it."""
+        return self.place.processes
+
+    @property
+    def n_parameters(self) -> int:
+        """How many numbers the model has."""
+        return sum(parameter.numel() for parameter in self.model.parameters())
+
+    def report(self, event: Event) -> None:
+        """Tell programs and people, once."""
+        if self.processes.is_first:
+            self.log(event)
+            self.place.show(event)
+
+    def validated_weights(self) -> dict[str, Tensor]:
+        """The weights that are validated and kept: the moving average's if there is one."""
+        weights = self.average.weights if self.average else parameters_of(self.model)
+        return {name: whole(weight) for name, weight in weights.items()}
+
+    def measure(self, weights: Mapping[str, Tensor] | None = None) -> Measured:
+        """How good the validated weights are on the dev set, or others."""
+        if weights is None and self.average:
+            weights = self.average.weights
+        if weights is None:
+            return self._measure()
+        with exchanged(self.model, weights):
+            return self._measure()
+
+    def _measure(self) -> Measured:
+        data = self.data
+        return data.dev_set.measure(self.model, data.tokenizers, self.config, self.processes)
+
+    def rehearse_validation(self) -> float:
+        """Seconds that a validation takes with a model that knows where to end."""
+        data = self.data
+        return data.dev_set.rehearse(self.model, data.tokenizers, self.config, self.processes)
+
+    def steps_from(self, position: Position) -> Generator[Group]:
+        """The training data of all steps to come, prepared in the background."""
+        options = self.config.data
+        augmentation = Augmentation(
+            self.data.tokenizers,
+            options.subword_sampling,
+            options.word_dropout,
+            options.max_length,
+        )
+        feed = Feed(
+            self.data.train_set,
+            options.batch_tokens,
+            self.config.train.seed,
+            self.config.train.accumulate,
+            Share(self.processes.rank, self.processes.size),
+            augmentation if options.subword_sampling or options.word_dropout else None,
+        )
+        groups = feed.groups(position)
+        if self.learner.device.type == "cuda":
+            groups = map(_pinned, groups)
+        return prepared_ahead(groups)
+
+
+def build_run(config: Config, place: Place, data: Prepared) -> Run:
+    """A new run: a function of its data, its settings and its seed."""
+    torch.manual_seed(config.train.seed)
+    sizes = len(data.tokenizers.source), len(data.tokenizers.target)
+    model = build_model(config.model, *sizes).to(place.device)
+    if config.train.start_from:
+        parent = load_model(config.train.start_from, place.device).model
+        load_into(model, parameters_of(parent), origin=config.train.start_from)
+    freeze(model, config.train.freeze)
+    if config.train.sharding == "full" and place.processes.size > 1:
+        _shard(model)
+    optimizers = build_optimizers(model, config.train, place.processes)
+    return Run(
+        config=config,
+        place=place,
+        data=data,
+        learner=Learner(model, optimizers, config.train, place.processes),
+        average=MovingAverage(model, config.train.ema) if config.train.ema else None,
+        log=EventLog(place.directory / LOG),
+    )
+
+
+def _shard(model: TrainableModel[Any]) -> None:
+    """Let every process hold its part of each layer, and of what is left (FSDP2)."""
+    for stack in model.children():
+        if isinstance(stack, torch.nn.ModuleList):
+            for layer in stack:
+                fully_shard(layer)
+    fully_shard(model)
+
+
+def _pinned(group: Group) -> Group:
+    return Group(
+        [batch.pinned() for batch in group.batches],
+        group.after,
+        group.n_words,
+        group.n_tokens,
+        group.n_positions,
+    )
