@@ -105,6 +105,11 @@ def is_distributed() -> bool:
     return "RANK" in os.environ and "WORLD_SIZE" in os.environ
 
 
+def is_first_process() -> bool:
+    """Whether this is the process that writes and speaks."""
+    return os.environ.get("RANK", "0") == "0"
+
+
 def local_rank() -> int:
     """Which of the processes on this machine this is."""
     return int(os.environ.get("LOCAL_RANK", "0"))

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mtcli.data import IGNORED
+from mtcli.feed import IGNORED
 
 _CHUNK = 2**22  # logits that are there at once
 
@@ -53,13 +53,14 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             rows, wanted = x[start : start + n_rows], labels[start : start + n_rows, None]
             logits = (rows @ w.T).float()  # [N, V]
             at_label = logits.gather(1, wanted)
-            log_probs = torch.log_softmax(logits, dim=1)
-            # logsumexp(z) is z_y less the log-probability of y.
-            total += (smoothing * at_label - log_probs.gather(1, wanted)).sum()
+            # In place: the logits themselves are not needed again.
+            probs = torch.softmax(logits, dim=1, out=logits)
+            # logsumexp(z) is z_y less the log-probability of y, which float32 can hold down to -87.
+            log_probs = probs.gather(1, wanted).clamp_min_(torch.finfo(torch.float32).tiny).log_()
+            total += (smoothing * at_label - log_probs).sum()
             if x_gradient is not None and w_gradient is not None:
-                push = log_probs.exp_()
-                push.scatter_add_(1, wanted, torch.full_like(at_label, smoothing - 1))
-                push = push.to(x.dtype)
+                probs.scatter_add_(1, wanted, torch.full_like(at_label, smoothing - 1))
+                push = probs.to(x.dtype)
                 x_gradient[start : start + n_rows] = push @ w
                 _add_product(w_gradient, push.T, rows)
         if x_gradient is not None and w_gradient is not None:

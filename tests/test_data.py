@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conftest import shipped_config
-from mtcli.data import Corpus, EncodedCorpus, Feed, Position, batches_in_order, encode, hold_out
-from mtcli.data.batches import IGNORED, collate, epoch_plan
+from mtcli.data import Corpus, EncodedCorpus, encode, hold_out
 from mtcli.data.corpus import Ragged, read_corpus
 from mtcli.errors import DataError
+from mtcli.feed import Feed, Position, batches_in_order
+from mtcli.feed.batches import IGNORED, collate, epoch_plan
 from mtcli.lines import read_lines
 from mtcli.tokenizer import BOS_ID, EOS_ID, PAD_ID, train_tokenizers
 

@@ -206,6 +206,24 @@ def test_the_dashboard_tells_everything_without_cutting(width):
         assert expected in shown
 
 
+def test_a_terminal_that_has_only_ascii_gets_ascii():
+    file = io.TextIOWrapper(io.BytesIO(), encoding="ascii", errors="strict")
+    dashboard = Dashboard()
+    dashboard.see_step(step(1))
+    dashboard.see_validation(VALIDATED)
+    Console(file=file, force_terminal=True, width=80).print(dashboard)
+    file.seek(0)
+    assert "best" in file.read()
+
+
+def test_the_time_left_of_a_run_that_goes_on_is_that_of_its_own_steps():
+    console = pipe()
+    display = open_display(console, is_verbose=True)
+    for number in range(901, 961):
+        display(step(number, seconds=6.0, steps=1000))
+    assert console.file.getvalue().splitlines()[-1].endswith("about 4 min left")
+
+
 def test_the_dashboard_forgets_what_a_rollback_has_undone():
     dashboard = Dashboard()
     for number in range(1, 121):

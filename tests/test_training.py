@@ -11,18 +11,19 @@ from torch.nn.utils import parameters_to_vector
 from conftest import tiny_model_config
 from mtcli.checkpoint.directory import load_saved_config
 from mtcli.config import Config, TrainConfig
-from mtcli.data import Batch, Group, Position, batches_in_order, encode
-from mtcli.data.batches import collate
+from mtcli.data import encode
 from mtcli.engines import Opened
 from mtcli.engines.pytorch import TorchEngine
 from mtcli.errors import CheckpointError, ConfigError, DataError, MtcliError
+from mtcli.feed import Batch, Group, Position, batches_in_order
+from mtcli.feed.batches import collate
 from mtcli.loss import summed_loss
 from mtcli.models import build_model
 from mtcli.optim import build_optimizers
 from mtcli.options import SearchOptions
 from mtcli.report import Finished, Notice, StepDone, Stopped, Validated
 from mtcli.training import RunOptions, train_run
-from mtcli.training.learner import Learner
+from mtcli.training.learner import Learner, Objective
 from mtcli.training.loop import fit, total_loss
 from mtcli.translation import LineTranslator, Request
 
@@ -46,7 +47,10 @@ def weights_after(groups: list[list[Batch]], **settings) -> torch.Tensor:
     options = TrainConfig(steps=100, warmup=0, **settings)
     # Plain descent: it shows the gradients as they are, and what is zero stays zero.
     optimizer = torch.optim.SGD([{"params": model.parameters(), "peak": 0.1}])
-    for _ in fit(Learner(model, [optimizer], options), [group_of(g) for g in groups]):
+    for _ in fit(
+        Learner(Objective(model, options.label_smoothing), [optimizer], options),
+        [group_of(g) for g in groups],
+    ):
         pass
     return parameters_to_vector(model.parameters()).detach()
 
@@ -100,7 +104,7 @@ def test_ten_sentences_can_be_learned_by_heart(corpus, tokenizers, encoded, opti
     model = build_model(tiny_model_config(dropout=0.0, d_model=32, norm=norm), 340, 340)
     train = TrainConfig(steps=150, warmup=10, label_smoothing=0.0, **options)
     optimizers = build_optimizers(model, train)
-    *_, last = fit(Learner(model, optimizers, train), [group_of([batch])] * 150)
+    *_, last = fit(Learner(Objective(model, 0.0), optimizers, train), [group_of([batch])] * 150)
     assert last.loss < 0.05
     engine = TorchEngine(model.eval(), tokenizers)
     translator = LineTranslator(Opened(engine, tokenizers, 128, SearchOptions()))

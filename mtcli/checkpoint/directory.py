@@ -23,8 +23,8 @@ CONFIG, WEIGHTS, CARD, LOG, CHECKPOINTS = (
     "log.jsonl",
     "checkpoints",
 )
-REPORT = "report.html"
-_OTHERS = ("tokenizer.model", "source.model", "target.model", REPORT, "ctranslate2", "tensorboard")
+REPORT, TENSORBOARD = "report.html", "tensorboard"
+_OTHERS = ("tokenizer.model", "source.model", "target.model", REPORT, "ctranslate2", TENSORBOARD)
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class WeightsInfo:
 
     n_parameters: int
     step: int
-    bleu: float
+    bleu: float | None  # on the dev set; not known of what was averaged later
     signature: str
     n_pairs: int  # trained on
     weights: str = ""  # whose they are, if not those of `step`: "the mean of steps 800 and 1,000"
@@ -172,9 +172,14 @@ def describe(directory: Path) -> list[tuple[str, str]]:
         ("vocabulary", f"SentencePiece {config.tokenizer.kind}, {vocabulary}"),
         ("training", f"{info.step:,} of {config.train.steps:,} steps, {config.train.optimizer}"),
         *([("weights", info.weights)] if info.weights else []),
-        ("dev BLEU", f"{info.bleu:.2f} with greedy search"),
-        ("signature", info.signature),
+        *_score(info),
     ]
+
+
+def _score(info: WeightsInfo) -> list[tuple[str, str]]:
+    if info.bleu is None:
+        return []
+    return [("dev BLEU", f"{info.bleu:.2f} with greedy search"), ("signature", info.signature)]
 
 
 def _read_saved(path: Path) -> dict[str, object]:

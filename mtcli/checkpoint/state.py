@@ -16,9 +16,9 @@ from torch.optim import Optimizer
 
 from mtcli.checkpoint.directory import CHECKPOINTS, checkpoint_paths
 from mtcli.checkpoint.weights import load_into, save_tensors
-from mtcli.data import Position
 from mtcli.distributed import placed, whole
 from mtcli.errors import CheckpointError
+from mtcli.feed import Position
 from mtcli.models import parameters_of
 
 Tensors = Mapping[str, Tensor]

@@ -1,6 +1,6 @@
 """The weights to translate with: from a model to model.safetensors and back."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,3 +70,13 @@ def load_into(model: nn.Module, tensors: Mapping[str, Tensor], *, origin: Path) 
         raise CheckpointError(f"{origin} does not fit the model of its config.yaml:{lines}")
     for name, parameter in wanted.items():
         parameter.copy_(placed(tensors[name], like=parameter))
+
+
+def mean_of(models: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """The mean of the same parameters of several models, summed in double precision."""
+    n = len(models)
+    first = models[0]
+    return {
+        name: (sum(weights[name].double() for weights in models) / n).to(value.dtype)  # type: ignore[union-attr]
+        for name, value in first.items()
+    }

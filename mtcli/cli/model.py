@@ -1,4 +1,4 @@
-"""Commands about a model as a whole: `mtcli info` and `mtcli export`."""
+"""Commands about models as a whole: `mtcli info`, `mtcli export` and `mtcli average`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -45,3 +45,20 @@ def export(
     else:
         make_export(model, quantization)
     typer.echo(output or model / EXPORT)
+
+
+@app.command(epilog="Example: mtcli average runs/a runs/b runs/c --out runs/mean")
+def average(
+    models: Annotated[
+        list[Path],
+        typer.Argument(metavar="MODEL...", help="Models of one vocabulary, or one run."),
+    ],
+    out: Annotated[Path, typer.Option(help="Directory of the new model.")],
+) -> None:
+    """Write the mean of several models; of one run, the mean of the weights it has kept."""
+    from mtcli.checkpoint.averaging import average_models
+    from mtcli.training.card import write_card
+
+    info = average_models(models, out)
+    write_card(out)
+    typer.echo(f"{out}: {info.weights}")

@@ -2,11 +2,15 @@
 
 import contextlib
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mtcli.cli.base import Quiet, Verbose, app
+
+if TYPE_CHECKING:
+    from mtcli.config import Config
+    from mtcli.planning import Wish
 
 
 @app.command(
@@ -29,27 +33,73 @@ def train(
         list[str],
         typer.Option("--set", metavar="KEY=VALUE", help="One setting, e.g. train.steps=500."),
     ] = [],
+    minutes: Annotated[
+        float | None, typer.Option(help="Time for the training; as many steps as fit into it.")
+    ] = None,
+    parent: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="MODEL", help="Begin with its weights and vocabulary."),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the plan and what it would cost.")
+    ] = False,
+    stop_after: Annotated[
+        float | None,
+        typer.Option(metavar="MINUTES", help="Save and stop then; the same command goes on."),
+    ] = None,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Write event files for TensorBoard, too.")
+    ] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Remove the run in --out first.")] = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
     """Train a model from two line-aligned text files. The same command again goes on."""
-    from mtcli.config import load_config, parse_override
+    from mtcli.config import Setting, parse_override
+    from mtcli.planning import Wish
 
     if source and not target:
         raise typer.BadParameter("a source file needs a target file: mtcli train SOURCE TARGET")
-    files = [("data.train", [source, target])] if source else []
-    files += [("data.dev", list(dev))] if dev else []
-    settings = load_config(config, [*files, *map(parse_override, overrides)])
+    settings: list[Setting] = [("data.train", [str(source), str(target)])] if source else []
+    settings += [("data.dev", list(map(str, dev)))] if dev else []
+    settings += [("train.minutes", minutes)] if minutes is not None else []
+    settings += map(parse_override, overrides)
+    wish = Wish(out, config, settings, parent, fresh)
+    if dry_run:
+        _show_plan(wish)
+        return
+    resolved, plan = _resolved(wish)
 
     from rich.console import Console  # only now: torch loads slowly, mistakes are told at once
 
+    from mtcli.distributed import is_first_process
     from mtcli.report import Stopped, open_display
     from mtcli.training import RunOptions, train_run
 
-    display = open_display(Console(stderr=True), is_quiet=quiet, is_verbose=verbose)
+    is_quiet = quiet or not is_first_process()
+    display = open_display(Console(stderr=True), is_quiet=is_quiet, is_verbose=verbose)
+    options = RunOptions(fresh, stop_after, tensorboard, tuple(plan))
     with contextlib.closing(display):
-        result = train_run(settings, out, display, RunOptions(fresh=fresh))
+        result = train_run(resolved, out, display, options)
     if isinstance(result, Stopped):
-        raise typer.Exit(code=128 + result.signal)
-    typer.echo(f"{out}: dev BLEU {result.bleu:.2f} [{result.signature}]")
+        raise typer.Exit(code=128 + result.signal if result.signal else 0)
+    if is_first_process():
+        typer.echo(f"{out}: dev BLEU {result.bleu:.2f} [{result.signature}]")
+
+
+def _show_plan(wish: "Wish") -> None:
+    """What would be done, without torch and so without waiting for it."""
+    from mtcli.planning import lines, plan_of
+
+    for line in lines(plan_of(wish, lambda text: typer.echo(text, err=True))):
+        typer.echo(line)
+
+
+def _resolved(wish: "Wish") -> "tuple[Config, list[str]]":
+    """A complete configuration, and in words what was chosen for it."""
+    from mtcli.planning import goes_on, lines, plan_of, resolve
+
+    if wish.file is not None or goes_on(wish):
+        return resolve(wish), []
+    plan = plan_of(wish, lambda _: None)  # training reads the corpus again, and speaks then
+    return plan.config, lines(plan)

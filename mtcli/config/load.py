@@ -27,6 +27,14 @@ def load_config(path: Path | None, settings: Iterable[Setting] = ()) -> Config:
     return validate(tree, origin=str(path or "the command line"))
 
 
+def overlaid(config: Config, settings: Iterable[Setting]) -> Config:
+    """`config` with some settings changed."""
+    tree: dict[str, Any] = config.model_dump(mode="json")
+    for key, value in settings:
+        tree = _replaced(tree, key, value)
+    return validate(tree, origin="the command line")
+
+
 def parse_override(text: str) -> Setting:
     """The setting that `--set section.key=value` means; the value is read as YAML."""
     key, equals, value = text.partition("=")

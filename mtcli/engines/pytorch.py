@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mtcli.data import pad
 from mtcli.engines.base import Engine, Found, Scored, Source
 from mtcli.errors import EngineError
+from mtcli.feed import pad
 from mtcli.models import TranslationModel
 from mtcli.options import SearchOptions
 from mtcli.search import Hypothesis, Prefix, beam_search, sample

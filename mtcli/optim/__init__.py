@@ -1,6 +1,6 @@
 """Optimizers, learning rates, and averages of weights."""
 
-from mtcli.optim.averages import MovingAverage, exchanged, mean_of
+from mtcli.optim.averages import MovingAverage, exchanged
 from mtcli.optim.build import build_optimizers, freeze, split_parameters
 from mtcli.optim.muon import Muon, orthogonal
 from mtcli.optim.schedule import build_schedule, set_learning_rate
@@ -12,7 +12,6 @@ __all__ = [
     "build_schedule",
     "exchanged",
     "freeze",
-    "mean_of",
     "orthogonal",
     "set_learning_rate",
     "split_parameters",

@@ -1,6 +1,6 @@
-"""Weights that are means of others: a moving average of a run, or the mean of several models."""
+"""A moving average of the weights of a run."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
@@ -47,16 +47,6 @@ def exchanged(model: nn.Module, weights: Weights) -> Iterator[None]:
         yield
     finally:
         _copy(own, model)
-
-
-def mean_of(models: Sequence[Weights]) -> dict[str, Tensor]:
-    """The mean of the same parameters of several models, summed in double precision."""
-    n = len(models)
-    first = models[0]
-    return {
-        name: (sum(weights[name].double() for weights in models) / n).to(value.dtype)  # type: ignore[union-attr]
-        for name, value in first.items()
-    }
 
 
 @torch.no_grad()

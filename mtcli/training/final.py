@@ -8,10 +8,9 @@ from torch import Tensor
 
 from mtcli.checkpoint.directory import WeightsInfo, weights_info
 from mtcli.checkpoint.state import Progress, weights_path
-from mtcli.checkpoint.weights import save_weights
+from mtcli.checkpoint.weights import mean_of, save_weights
 from mtcli.errors import MtcliError
 from mtcli.models import parameters_of
-from mtcli.optim import mean_of
 from mtcli.report import Finished, Notice
 from mtcli.training.card import write_card
 from mtcli.training.export import export_trained
@@ -38,7 +37,7 @@ def finish(run: Run, progress: Progress, reason: str) -> Finished:
     finished = Finished(
         progress.step,
         info.step,
-        info.bleu,
+        info.bleu or 0.0,
         info.signature,
         reason,
         info.weights or f"step {info.step}",

@@ -11,9 +11,9 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from mtcli.config import TrainConfig
-from mtcli.data import Batch, Group
-from mtcli.distributed import ALONE, Processes
+from mtcli.distributed import ALONE, Processes, whole
 from mtcli.errors import ConfigError
+from mtcli.feed import Batch, Group
 from mtcli.loss import summed_loss
 from mtcli.models import TrainableModel
 from mtcli.optim import build_schedule, set_learning_rate
@@ -47,22 +47,22 @@ class Learner:
 
     def __init__(
         self,
-        model: TrainableModel[Any],
+        objective: Objective,
         optimizers: list[Optimizer],
         options: TrainConfig,
         processes: Processes = ALONE,
     ) -> None:
-        self.model = model
+        self.model = objective.model
         self.optimizers = optimizers
         self.options = options
         self.processes = processes
-        self.device = next(model.parameters()).device
+        self.device = next(objective.parameters()).device
         self.dtype = arithmetic(options, self.device)
         self.schedule = build_schedule(options)
         self.scaler = torch.amp.GradScaler(
             self.device.type, enabled=self.dtype == torch.float16
         )  # float16 alone has too small a range for gradients
-        self.objective = self._distributed(Objective(model, options.label_smoothing))
+        self.objective = self._distributed(objective)
         self.most_positions = math.inf  # of a batch that fits into memory
 
     def learn(self, group: Group) -> Outcome:
@@ -79,9 +79,8 @@ class Learner:
                 self._halve(batches, error)
         for optimizer in self.optimizers:
             self.scaler.unscale_(optimizer)
-        norm = nn.utils.clip_grad_norm_(
-            self.model.parameters(), self.options.max_norm or math.inf
-        ).item()
+        longest = self.options.max_norm or math.inf
+        norm = whole(nn.utils.clip_grad_norm_(self.model.parameters(), longest)).item()
         return Outcome(loss / group.n_words, 0.0 if self.scaler.is_enabled() else norm)
 
     def update(self, number: int, factor: float) -> None:

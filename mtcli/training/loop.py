@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from mtcli.data import Batch, Group, Position
+from mtcli.feed import Batch, Group, Position
 from mtcli.loss import summed_loss
 from mtcli.models import TrainableModel
 from mtcli.training.learner import Learner

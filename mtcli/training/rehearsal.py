@@ -4,7 +4,7 @@ import time
 from contextlib import closing
 
 from mtcli.config import Config
-from mtcli.data import Position
+from mtcli.feed import Position
 from mtcli.training.loop import fit
 from mtcli.training.preparation import Prepared
 from mtcli.training.setup import Place, build_run

@@ -1,5 +1,7 @@
 """What `mtcli train` does, from a configuration to a complete model directory."""
 
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,6 +10,7 @@ import torch
 
 from mtcli.checkpoint.directory import (
     LOG,
+    TENSORBOARD,
     check_is_run,
     check_settings,
     clear,
@@ -18,10 +21,10 @@ from mtcli.checkpoint.directory import (
 from mtcli.checkpoint.files import write_file
 from mtcli.checkpoint.state import Checkpoint, Progress
 from mtcli.config import Config
-from mtcli.distributed import is_distributed, local_rank, processes
+from mtcli.distributed import Processes, is_distributed, local_rank, processes
 from mtcli.engines.pytorch import choose_device
 from mtcli.errors import CheckpointError
-from mtcli.report import EventLog, Finished, Notice, Stopped
+from mtcli.report import Event, EventLog, Finished, Notice, Stopped
 from mtcli.tokenizer import Tokenizers, load_tokenizers, tokenizers_of
 from mtcli.training.course import reason_to_end, save_best, train
 from mtcli.training.final import finish
@@ -38,6 +41,7 @@ from mtcli.training.preparation import (
 from mtcli.training.rehearsal import steps_that_fit
 from mtcli.training.resumption import find_checkpoint, resume
 from mtcli.training.setup import Place, Run, Show, build_run
+from mtcli.training.tensorboard import TensorBoard
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,8 @@ class RunOptions:
 
     fresh: bool = False  # begin anew, whatever there is
     stop_after: float | None = None  # minutes
+    tensorboard: bool = False  # event files, too
+    plan: tuple[str, ...] = ()  # what was chosen for a new run, in words
 
 
 USUAL = RunOptions()
@@ -57,20 +63,42 @@ def train_run(
     """Train until done or asked to stop; a directory that holds a part of this run goes on."""
     device = _device(config.train.device)
     with processes(device) as everyone, stop_on_signals(options.stop_after) as request:
-        place = Place(directory, device, everyone, show if everyone.is_first else _say_nothing)
-        if finished := everyone.from_first(_finished(config, place, options)):
-            return finished
-        prepare_process()
-        run, progress = _open(config, place, options)
-        result = train(run, progress, request)
-        if isinstance(result, Stopped):
-            place.show(result)
-            return result
-        return finish(run, result, reason_to_end(run, result) or "")
+        config = everyone.from_first(config)
+        with _audience(show, directory, everyone, options) as shown:
+            place = Place(directory, device, everyone, shown)
+            if finished := everyone.from_first(_finished(config, place, options)):
+                return finished
+            prepare_process()
+            run, progress = _open(config, place, options)
+            result = train(run, progress, request)
+            if isinstance(result, Stopped):
+                shown(result)
+                return result
+            return finish(run, result, reason_to_end(run, result) or "")
+
+
+@contextmanager
+def _audience(
+    show: Show, directory: Path, everyone: Processes, options: RunOptions
+) -> Iterator[Show]:
+    """Whoever watches; of several processes one speaks for all."""
+    if not everyone.is_first:
+        yield _say_nothing
+        return
+    if not options.tensorboard:
+        yield show
+        return
+    with closing(TensorBoard(directory / TENSORBOARD)) as board:
+
+        def both(event: Event) -> None:
+            board(event)
+            show(event)
+
+        yield both
 
 
 def _say_nothing(_: object) -> None:
-    """One process speaks for all."""
+    """Somebody else speaks."""
 
 
 def _finished(config: Config, place: Place, options: RunOptions) -> Finished | None:
@@ -99,6 +127,9 @@ def _open(config: Config, place: Place, options: RunOptions) -> tuple[Run, Progr
         notices.append(Notice(text))
         place.show(notices[-1])
 
+    if not has_begun(place.directory) or options.fresh:
+        for line in options.plan:
+            notify(line)
     pairs = read_pairs(config, notify)
     checkpoint = None if options.fresh else _last_checkpoint(place, pairs.digest())
     tokenizers = _tokenizers(config, place, pairs, checkpoint, notify)

@@ -8,18 +8,18 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributed.fsdp import fully_shard
 
 from mtcli.checkpoint.directory import LOG
 from mtcli.checkpoint.weights import load_into, load_model
 from mtcli.config import Config
-from mtcli.data import Augmentation, Feed, Group, Position, Share, prepared_ahead
 from mtcli.distributed import Processes, whole
+from mtcli.feed import Augmentation, Feed, Group, Position, Share, prepared_ahead
 from mtcli.models import TrainableModel, build_model, parameters_of
 from mtcli.optim import MovingAverage, build_optimizers, exchanged, freeze
 from mtcli.report import Event, EventLog
-from mtcli.training.learner import Learner
+from mtcli.training.learner import Learner, Objective
 from mtcli.training.preparation import Prepared
+from mtcli.training.sharding import is_sharded, shard
 from mtcli.training.validation import Measured
 
 Show = Callable[[Event], None]
@@ -80,21 +80,33 @@ class Run:
 
     def measure(self, weights: Mapping[str, Tensor] | None = None) -> Measured:
         """How good the validated weights are on the dev set, or others."""
-        if weights is None and self.average:
-            weights = self.average.weights
+        if weights is None and (self.average or is_sharded(self.model)):
+            weights = self.validated_weights()
         if weights is None:
-            return self._measure()
+            return self._measure(self.model)
+        if is_sharded(self.model):
+            return self._measure(self._whole_model(weights))
         with exchanged(self.model, weights):
-            return self._measure()
+            return self._measure(self.model)
 
-    def _measure(self) -> Measured:
+    def _measure(self, model: TrainableModel[Any]) -> Measured:
         data = self.data
-        return data.dev_set.measure(self.model, data.tokenizers, self.config, self.processes)
+        return data.dev_set.measure(model, data.tokenizers, self.config, self.processes)
+
+    def _whole_model(self, weights: Mapping[str, Tensor]) -> TrainableModel[Any]:
+        """A model of one piece: search does not know how to work with a share of one."""
+        tokenizers = self.data.tokenizers
+        model = build_model(self.config.model, len(tokenizers.source), len(tokenizers.target))
+        load_into(model, weights, origin=self.directory)
+        return model.to(self.place.device)
 
     def rehearse_validation(self) -> float:
         """Seconds that a validation takes with a model that knows where to end."""
         data = self.data
-        return data.dev_set.rehearse(self.model, data.tokenizers, self.config, self.processes)
+        model = self.model
+        if is_sharded(model):
+            model = self._whole_model(self.validated_weights())
+        return data.dev_set.rehearse(model, data.tokenizers, self.config, self.processes)
 
     def steps_from(self, position: Position) -> Generator[Group]:
         """The training data of all steps to come, prepared in the background."""
@@ -128,26 +140,18 @@ def build_run(config: Config, place: Place, data: Prepared) -> Run:
         parent = load_model(config.train.start_from, place.device).model
         load_into(model, parameters_of(parent), origin=config.train.start_from)
     freeze(model, config.train.freeze)
+    objective = Objective(model, config.train.label_smoothing)
     if config.train.sharding == "full" and place.processes.size > 1:
-        _shard(model)
+        shard(objective)
     optimizers = build_optimizers(model, config.train, place.processes)
     return Run(
         config=config,
         place=place,
         data=data,
-        learner=Learner(model, optimizers, config.train, place.processes),
+        learner=Learner(objective, optimizers, config.train, place.processes),
         average=MovingAverage(model, config.train.ema) if config.train.ema else None,
         log=EventLog(place.directory / LOG),
     )
-
-
-def _shard(model: TrainableModel[Any]) -> None:
-    """Let every process hold its part of each layer, and of what is left (FSDP2)."""
-    for stack in model.children():
-        if isinstance(stack, torch.nn.ModuleList):
-            for layer in stack:
-                fully_shard(layer)
-    fully_shard(model)
 
 
 def _pinned(group: Group) -> Group:

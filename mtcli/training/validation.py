@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from mtcli.config import Config
-from mtcli.data import Corpus, EncodedCorpus, batches_in_order
+from mtcli.data import Corpus, EncodedCorpus
 from mtcli.distributed import Processes
 from mtcli.engines import Opened
 from mtcli.engines.pytorch import TorchEngine
 from mtcli.evaluation import bleu, chrf
+from mtcli.feed import batches_in_order
 from mtcli.models import TrainableModel
 from mtcli.options import SearchOptions
 from mtcli.report import Sample

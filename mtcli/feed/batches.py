@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mtcli.data.augmentation import Augmentation
 from mtcli.data.corpus import EncodedCorpus, IdArray
+from mtcli.feed.augmentation import Augmentation
 from mtcli.tokenizer import BOS_ID, PAD_ID
 
 IGNORED = -100  # label of a position that does not count

@@ -1,0 +1,74 @@
+"""The mean of several models of one kind, as a model of its own."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from safetensors.torch import load_file
+
+from mtcli.checkpoint.directory import (
+    CHECKPOINTS,
+    WEIGHTS,
+    WeightsInfo,
+    is_run,
+    load_saved_config,
+    save_config,
+    weights_info,
+)
+from mtcli.checkpoint.files import write_file
+from mtcli.checkpoint.weights import load_into, mean_of, save_weights
+from mtcli.errors import CheckpointError
+from mtcli.models import build_model, parameters_of
+from mtcli.tokenizer import load_tokenizers
+
+
+def average_models(models: Sequence[Path], out: Path) -> WeightsInfo:
+    """Write the mean of the weights of `models` to the new directory `out`.
+
+    Of a single run it is the mean of the validated weights that it has kept.
+    """
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise CheckpointError(f"{out} already exists", hint="choose another --out")
+    first = models[0]
+    for other in models[1:]:
+        _check_alike(first, other)
+    files = _kept(first) if len(models) == 1 else [model / WEIGHTS for model in models]
+    config, tokenizers = load_saved_config(first), load_tokenizers(first)
+    model = build_model(config.model, len(tokenizers.source), len(tokenizers.target))
+    weights = []
+    for path in files:
+        load_into(model, load_file(path), origin=path)  # refuses what does not fit
+        weights.append({name: tensor.clone() for name, tensor in parameters_of(model).items()})
+    infos = [weights_info(model) for model in models]
+    info = WeightsInfo(
+        n_parameters=infos[0].n_parameters,
+        step=max(info.step for info in infos),
+        bleu=None,
+        signature="",
+        n_pairs=max(info.n_pairs for info in infos),
+        weights=f"the mean of {len(files)} {'models' if len(models) > 1 else 'validations'}",
+    )
+    save_config(out, config)
+    for name, content in tokenizers.files().items():
+        write_file(out / name, content)
+    save_weights(out, mean_of(weights), info)
+    return info
+
+
+def _check_alike(first: Path, other: Path) -> None:
+    """Only numbers that mean the same have a mean."""
+    if load_saved_config(first).model != load_saved_config(other).model:
+        raise CheckpointError(f"{other} has another architecture than {first}")
+    if load_tokenizers(first).files() != load_tokenizers(other).files():
+        raise CheckpointError(f"{other} has another vocabulary than {first}")
+
+
+def _kept(run: Path) -> list[Path]:
+    if not is_run(run):
+        load_saved_config(run)  # says what is wrong with it
+    paths = sorted((run / CHECKPOINTS).glob("weights-*.safetensors"))
+    if len(paths) < 2:
+        raise CheckpointError(
+            f"{run} has kept no validated weights to average",
+            hint="name two or more models, or train with --set train.average=5",
+        )
+    return paths

@@ -1,0 +1,80 @@
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mtcli import loss
+from mtcli.feed import IGNORED
+from mtcli.loss import summed_loss
+
+
+def example(n_rows: int, size: int, seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    random = torch.Generator().manual_seed(seed)
+    vectors = torch.randn(2, n_rows, 6, generator=random, dtype=torch.float32)
+    weight = torch.randn(size, 6, generator=random)
+    labels = torch.randint(0, size, (2, n_rows), generator=random)
+    labels[0, : n_rows // 2] = IGNORED
+    return vectors.requires_grad_(), weight.requires_grad_(), labels
+
+
+@given(
+    st.integers(1, 20),
+    st.integers(2, 50),
+    st.sampled_from([0.0, 0.1, 0.7]),
+    st.integers(1, 400),
+    st.integers(0, 99),
+)
+def test_loss_and_gradients_are_those_of_torch_however_it_is_cut(n, size, smoothing, chunk, seed):
+    vectors, weight, labels = example(n, size, seed)
+    expected = F.cross_entropy(
+        (vectors @ weight.T).flatten(0, 1),
+        labels.flatten(),
+        ignore_index=IGNORED,
+        label_smoothing=smoothing,
+        reduction="sum",
+    )
+    wanted = torch.autograd.grad(0.5 * expected, [vectors, weight])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loss, "_CHUNK", chunk)
+        found = summed_loss(vectors, weight, labels, smoothing)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    gradients = torch.autograd.grad(0.5 * found, [vectors, weight])
+    for gradient, expected_gradient in zip(gradients, wanted, strict=True):
+        torch.testing.assert_close(gradient, expected_gradient, rtol=1e-4, atol=1e-4)
+
+
+def test_without_gradients_the_loss_is_the_same_and_keeps_nothing():
+    vectors, weight, labels = example(9, 30, 0)
+    expected = summed_loss(vectors, weight, labels, 0.1)
+    with torch.no_grad():
+        found = summed_loss(vectors, weight, labels, 0.1)
+    assert torch.equal(found, expected)
+    assert not found.requires_grad
+
+
+def test_a_batch_of_which_nothing_counts_costs_nothing():
+    vectors, weight, labels = example(5, 30, 0)
+    found = summed_loss(vectors, weight, torch.full_like(labels, IGNORED), 0.1)
+    gradients = torch.autograd.grad(found, [vectors, weight])
+    assert found == 0
+    assert all((gradient == 0).all() for gradient in gradients)
+
+
+def test_a_hopeless_row_has_a_finite_loss_and_a_useful_gradient():
+    vectors = torch.tensor([[[1000.0]]], requires_grad=True)
+    weight = torch.tensor([[1.0], [-1.0]], requires_grad=True)
+    found = summed_loss(vectors, weight, torch.tensor([[1]]), 0.0)
+    assert found.isfinite()
+    [gradient] = torch.autograd.grad(found, [vectors])
+    assert gradient.item() == pytest.approx(2.0)
+
+
+def test_low_precision_is_used_for_products_and_the_gradient_of_the_weights_is_whole():
+    vectors, weight, labels = example(9, 30, 0)
+    expected = summed_loss(vectors, weight, labels, 0.1)
+    low = vectors.detach().bfloat16().requires_grad_()
+    found = summed_loss(low, weight, labels, 0.1)
+    torch.testing.assert_close(found, expected, rtol=0.02, atol=0.1)
+    gradients = torch.autograd.grad(found, [low, weight])
+    assert [gradient.dtype for gradient in gradients] == [torch.bfloat16, torch.float32]
