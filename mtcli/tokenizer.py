@@ -2,7 +2,6 @@
 
 import io
 import re
-import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,27 +50,26 @@ class Tokenizer:
         """The ids of many lines, computed on all cores."""
         return cast(list[list[int]], self._processor.encode(list(lines), num_threads=-1))
 
-    def resegment(self, rows: Sequence[list[int]], strength: float, seed: int) -> list[list[int]]:
-        """The same texts in other pieces, drawn by chance; `seed` alone decides which.
+    @property
+    def is_bpe(self) -> bool:
+        """Whether pieces were found by byte pair encoding; else by a unigram language model."""
+        # Of a merge the score is its rank, counted down from 0; of a unigram it is a logarithm.
+        scores = [self.score(i) for i in range(len(self)) if self.is_plain(i)]
+        return all(score == round(score) for score in scores)
 
-        SentencePiece has a random generator for each thread, seeded when the thread first needs
-        it. So what `seed` is to decide is done in a thread of its own.
-        """
-        texts = self._processor.decode([list(row) for row in rows])
-        found: list[list[int]] = []
+    def score(self, piece_id: int) -> float:
+        """How early a piece was merged (the higher), or the logarithm of its probability."""
+        return self._processor.get_score(piece_id)
 
-        def draw() -> None:
-            found.extend(
-                self._processor.encode(
-                    texts, enable_sampling=True, alpha=strength, nbest_size=-1, num_threads=1
-                )
-            )
-
-        sentencepiece.set_random_generator_seed(seed % (2**32 - 1))  # 2**32 - 1 means "by chance"
-        thread = threading.Thread(target=draw)
-        thread.start()
-        thread.join()
-        return found
+    def is_plain(self, piece_id: int) -> bool:
+        """Whether a piece stands for its characters: not for a byte, nor for a symbol."""
+        processor = self._processor
+        return not (
+            processor.is_control(piece_id)
+            or processor.is_unknown(piece_id)
+            or processor.is_byte(piece_id)
+            or processor.is_unused(piece_id)
+        )
 
     def pieces_of(self, ids: Iterable[int]) -> list[str]:
         """The pieces that `ids` stand for."""

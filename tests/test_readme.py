@@ -9,7 +9,7 @@ from mtcli.cli import app
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 FAST = {
-    "train.steps": 4,
+    "train.steps": 8,
     "train.warmup": 1,
     "train.validate_every": 4,
     "train.validate_pairs": 8,
@@ -46,7 +46,7 @@ def test_the_commands_of_the_readme_run(tmp_path):
 
 def test_the_examples_of_the_help_run(tmp_path):
     examples = [command.epilog.removeprefix("Example: ") for command in app.registered_commands]
-    assert len(examples) == 5
+    assert len(examples) == 6
     training, *_ = commands()  # makes the model that the examples speak of
     run_all([training, *examples], tmp_path)
 

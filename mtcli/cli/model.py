@@ -47,7 +47,7 @@ def export(
     typer.echo(output or model / EXPORT)
 
 
-@app.command(epilog="Example: mtcli average runs/a runs/b runs/c --out runs/mean")
+@app.command(epilog="Example: mtcli average runs/demo --out runs/mean")
 def average(
     models: Annotated[
         list[Path],

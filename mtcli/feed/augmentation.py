@@ -1,42 +1,41 @@
 """Seeing the same sentence differently each time: other segmentations, missing pieces."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from mtcli.config import DataConfig
 from mtcli.data.corpus import IdArray
-from mtcli.tokenizer import EOS_ID, UNK_ID, Tokenizer, Tokenizers
+from mtcli.feed.segmentation import Segmenter
+from mtcli.tokenizer import EOS_ID, UNK_ID, Tokenizers
 
 
-@dataclass(frozen=True)
 class Augmentation:
     """What happens to the pairs of a batch before they are shown; its seed decides how."""
 
-    tokenizers: Tokenizers
-    subword_sampling: float  # as in the configuration: 0 takes the best segmentation
-    word_dropout: float  # share of pieces that are not shown
-    max_length: int  # of a side, in pieces; a longer segmentation is not used
+    def __init__(self, tokenizers: Tokenizers, options: DataConfig) -> None:
+        self.word_dropout = options.word_dropout
+        self.max_length = options.max_length
+        self._segmenters: tuple[Segmenter, Segmenter] | None = None
+        if strength := options.subword_sampling:
+            source = Segmenter(tokenizers.source, strength)
+            target = source if tokenizers.is_shared else Segmenter(tokenizers.target, strength)
+            self._segmenters = source, target
 
     def segment(
         self, sources: Sequence[IdArray], targets: Sequence[IdArray], seed: int
     ) -> tuple[list[IdArray], list[IdArray]]:
         """The same sentences in other pieces."""
-        if not self.subword_sampling:
+        if not self._segmenters:
             return list(sources), list(targets)
-        return (
-            self._segment_side(sources, self.tokenizers.source, seed),
-            self._segment_side(targets, self.tokenizers.target, seed + 1),
-        )
+        source, target = self._segmenters
+        return self._side(source, sources, seed), self._side(target, targets, seed + 1)
 
-    def _segment_side(
-        self, rows: Sequence[IdArray], tokenizer: Tokenizer, seed: int
-    ) -> list[IdArray]:
+    def _side(self, segmenter: Segmenter, rows: Sequence[IdArray], seed: int) -> list[IdArray]:
         bare = [row[:-1].tolist() for row in rows]  # without the end symbol
-        sampled = tokenizer.resegment(bare, self.subword_sampling, seed)
         return [
-            np.array([*new, EOS_ID], dtype=np.int32) if 0 < len(new) <= self.max_length else row
-            for row, new in zip(rows, sampled, strict=True)
+            np.array([*new, EOS_ID], dtype=np.int32) if len(new) <= self.max_length else row
+            for row, new in zip(rows, segmenter.segment(bare, seed), strict=True)
         ]
 
     def hide(self, rows: Sequence[IdArray], random: np.random.Generator) -> list[IdArray]:

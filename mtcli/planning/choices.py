@@ -141,9 +141,9 @@ def _choose_data(draft: _Draft, survey: Survey, fit: Fit) -> None:
 
 def _choose_batches(draft: _Draft, survey: Survey, machine: Machine) -> None:
     """Cut batches that do not fit into memory, and make a step of as many as before the cut."""
-    *others, last = draft.choices
-    if last.key != "data.batch_tokens" or "train.accumulate" in draft.fixed:
+    if {"data.batch_tokens", "train.accumulate"} & draft.fixed.keys():
         return
+    *others, last = draft.choices
     room = _MEMORY_SHARE * machine.training_memory
     tokens, n_batches = last.value, 1
     while tokens > 1_024 and estimate(draft.config(), survey, machine).memory > room:

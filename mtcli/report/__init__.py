@@ -13,7 +13,7 @@ from mtcli.report.events import (
 )
 from mtcli.report.html import report_html
 from mtcli.report.live import LiveDisplay
-from mtcli.report.log import EventLog, read_events
+from mtcli.report.log import EventLog, as_logged, read_events
 from mtcli.report.plain import PlainDisplay
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "StepDone",
     "Stopped",
     "Validated",
+    "as_logged",
     "open_display",
     "read_events",
     "report_html",

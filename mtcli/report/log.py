@@ -30,14 +30,9 @@ class EventLog:
         """Append `event`."""
         if isinstance(event, StepDone) and event.step % _STEP_INTERVAL:
             return
-        head = {"event": _NAMES[type(event).__name__], "time": round(time.time(), 3)}
-        line = {**head, **asdict(event)}
-        # Two runs of the same seed have the same log apart from times; memory is the machine's.
-        line.pop("memory", None)
-        text = json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n"
+        text = json.dumps(as_logged(event), ensure_ascii=False, allow_nan=False) + "\n"
         try:
-            with self.path.open("ab") as file:
-                file.write(text.encode())
+            append_bytes(self.path, text.encode())
         except OSError as error:
             raise CheckpointError(f"cannot write {self.path}: {error.strerror}") from error
 
@@ -63,6 +58,21 @@ class EventLog:
         # A log of an earlier version does not say whose weights: then, always those of the best.
         last = {"weights": f"step {last.get('best_step')}", **last}
         return Finished(**{field.name: last[field.name] for field in fields(Finished)})
+
+
+def as_logged(event: Event) -> dict[str, Any]:
+    """What the log says of `event`."""
+    head = {"event": _NAMES[type(event).__name__], "time": round(time.time(), 3)}
+    line = {**head, **asdict(event)}
+    # Two runs of the same seed have the same log apart from times; memory is the machine's.
+    line.pop("memory", None)
+    return line
+
+
+def append_bytes(path: Path, data: bytes) -> None:
+    """Let a file grow."""
+    with path.open("ab") as file:
+        file.write(data)
 
 
 def read_events(path: Path) -> list[dict[str, Any]]:

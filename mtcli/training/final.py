@@ -42,8 +42,8 @@ def finish(run: Run, progress: Progress, reason: str) -> Finished:
         reason,
         info.weights or f"step {info.step}",
     )
-    run.report(finished)
-    write_report(run)
+    write_report(run, finished)
+    run.report(finished)  # when this is written, nothing is missing any more
     return finished
 
 

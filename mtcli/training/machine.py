@@ -3,6 +3,8 @@
 import ctypes
 import resource
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
@@ -12,8 +14,9 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # names of glibc's settings, from mal
 _MMAP_THRESHOLDS = (2**30, 2**25)  # what we want, and what older versions allow
 
 
-def prepare_process() -> None:
-    """Make steps cheap on CPUs: buffers stay ours, and numbers next to zero are zero.
+@contextmanager
+def cheap_steps() -> Iterator[None]:
+    """Within, steps are cheap on CPUs: buffers stay ours, and numbers next to zero are zero.
 
     glibc gives a large buffer back to the kernel as soon as it is free, and the kernel clears it
     when it is asked for again: a tenth of the time of a step.
@@ -24,6 +27,10 @@ def prepare_process() -> None:
             any(libc.mallopt(_MMAP_THRESHOLD, value) for value in _MMAP_THRESHOLDS)
             libc.mallopt(_TRIM_THRESHOLD, 2**31 - 1)
     torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(False)
 
 
 def arithmetic(options: TrainConfig, device: torch.device) -> torch.dtype:

@@ -9,16 +9,17 @@ import torch
 from mtcli import __version__
 from mtcli.checkpoint.directory import CONFIG, LOG, REPORT
 from mtcli.checkpoint.files import write_file
-from mtcli.report import read_events, report_html
+from mtcli.report import Event, as_logged, read_events, report_html
 from mtcli.training.setup import Run
 
 _LIBRARIES = ("sentencepiece", "sacrebleu", "ctranslate2")
 
 
-def write_report(run: Run) -> None:
-    """Write report.html anew from the log as it stands."""
+def write_report(run: Run, *news: Event) -> None:
+    """Write report.html anew from the log as it stands, and from what is about to be logged."""
     config_yaml = (run.directory / CONFIG).read_text(encoding="utf-8")
-    page = report_html(read_events(run.directory / LOG), config_yaml, environment(run))
+    events = [*read_events(run.directory / LOG), *map(as_logged, news)]
+    page = report_html(events, config_yaml, environment(run))
     write_file(run.directory / REPORT, page)
 
 

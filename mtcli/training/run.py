@@ -29,7 +29,7 @@ from mtcli.tokenizer import Tokenizers, load_tokenizers, tokenizers_of
 from mtcli.training.course import reason_to_end, save_best, train
 from mtcli.training.final import finish
 from mtcli.training.interrupt import stop_on_signals
-from mtcli.training.machine import prepare_process
+from mtcli.training.machine import cheap_steps
 from mtcli.training.preparation import (
     Notify,
     Pairs,
@@ -62,13 +62,16 @@ def train_run(
 ) -> Finished | Stopped:
     """Train until done or asked to stop; a directory that holds a part of this run goes on."""
     device = _device(config.train.device)
-    with processes(device) as everyone, stop_on_signals(options.stop_after) as request:
+    with (
+        cheap_steps(),
+        processes(device) as everyone,
+        stop_on_signals(options.stop_after) as request,
+    ):
         config = everyone.from_first(config)
         with _audience(show, directory, everyone, options) as shown:
             place = Place(directory, device, everyone, shown)
             if finished := everyone.from_first(_finished(config, place, options)):
                 return finished
-            prepare_process()
             run, progress = _open(config, place, options)
             result = train(run, progress, request)
             if isinstance(result, Stopped):

@@ -111,19 +111,14 @@ class Run:
     def steps_from(self, position: Position) -> Generator[Group]:
         """The training data of all steps to come, prepared in the background."""
         options = self.config.data
-        augmentation = Augmentation(
-            self.data.tokenizers,
-            options.subword_sampling,
-            options.word_dropout,
-            options.max_length,
-        )
+        is_augmented = options.subword_sampling or options.word_dropout
         feed = Feed(
             self.data.train_set,
             options.batch_tokens,
             self.config.train.seed,
             self.config.train.accumulate,
             Share(self.processes.rank, self.processes.size),
-            augmentation if options.subword_sampling or options.word_dropout else None,
+            Augmentation(self.data.tokenizers, options) if is_augmented else None,
         )
         groups = feed.groups(position)
         if self.learner.device.type == "cuda":

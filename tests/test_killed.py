@@ -1,0 +1,55 @@
+import random
+
+import pytest
+
+import killing
+from mtcli.config import overlaid
+
+# All that has a memory or draws lots: it must be the same after a kill as without one.
+EVERYTHING = {
+    "model.dropout": 0.1,
+    "data.subword_sampling": 0.2,
+    "data.word_dropout": 0.1,
+    "train.accumulate": 2,
+    "train.steps": 16,
+    "train.validate_every": 4,
+    "train.patience": 3,
+    "train.metric": "loss",
+    "train.average": 3,
+    "train.ema": 0.9,
+}
+
+
+@pytest.fixture
+def config(tiny_config):
+    return overlaid(tiny_config, EVERYTHING.items())
+
+
+@pytest.fixture
+def undisturbed(config, tmp_path):
+    assert killing.attempt(config, tmp_path / "undisturbed")
+    return killing.result(tmp_path / "undisturbed")
+
+
+@pytest.mark.parametrize("first", [1, 2, 3])
+def test_killed_again_and_again_while_writing_a_run_ends_as_if_it_had_not_been(
+    config, undisturbed, tmp_path, first
+):
+    """Each attempt lives for some writes more than the one before; each dies in another way."""
+    at_write, n_kills = first, 0
+    while not killing.attempt(config, tmp_path / "run", at_write=at_write):
+        at_write += 10
+        n_kills += 1
+    assert n_kills > 5
+    assert killing.result(tmp_path / "run") == undisturbed
+
+
+def test_killed_at_any_moment_a_run_ends_as_if_it_had_not_been(config, undisturbed, tmp_path):
+    lives = random.Random(1)
+    n_kills = 0
+    while not killing.attempt(config, tmp_path / "run", seconds=lives.uniform(0.1, 1.5)):
+        n_kills += 1
+        if n_kills == 8:
+            assert killing.attempt(config, tmp_path / "run")
+            break
+    assert killing.result(tmp_path / "run") == undisturbed
