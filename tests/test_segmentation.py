@@ -118,7 +118,7 @@ def test_word_dropout_hides_pieces_but_no_beginning_and_no_end(tokenizers):
 def test_a_segmentation_that_would_be_too_long_is_not_used(tokenizers, corpus):
     rows = [np.array([*ids, EOS_ID], np.int32) for ids in tokenizers.source.encode(corpus.source)]
     longest = max(map(len, rows)) - 1
-    options = DataConfig(train=("a", "b"), subword_sampling=0.9, max_length=longest)
+    options = DataConfig(train=("a", "b"), subword_sampling=0.2, max_length=longest)
     found, _ = Augmentation(tokenizers, options).segment(rows, rows, seed=1)
     assert max(map(len, found)) - 1 <= longest
     assert any(len(new) > len(old) for new, old in zip(found, rows, strict=True))

@@ -3,6 +3,7 @@
 import json
 import math
 import shutil
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from mtcli.checkpoint.files import is_partial, write_file
 from mtcli.config import HEAD, Config, differences, to_yaml, validate
 from mtcli.errors import CheckpointError
 
+_COMMENT = "# "
 FORMAT = 1  # of the directory; raised when a change makes older versions of mtcli unable to read it
 
 CONFIG, WEIGHTS, CARD, LOG, CHECKPOINTS = (
@@ -45,10 +47,21 @@ class WeightsInfo:
         return {"mtcli": json.dumps(facts)}
 
 
-def save_config(directory: Path, config: Config) -> None:
-    """Write the resolved configuration, its format and the version of mtcli that made it."""
+def save_config(directory: Path, config: Config, plan: Sequence[str] = ()) -> None:
+    """Write the resolved configuration, its format and the version of mtcli that made it.
+
+    `plan` says in words how it came about; it stands above, as a comment.
+    """
+    comment = "".join(f"{_COMMENT}{line}\n" for line in plan)
     head = f"format: {FORMAT}\nmtcli: {__version__}\n"
-    write_file(directory / CONFIG, head + to_yaml(portable(config)))
+    write_file(directory / CONFIG, comment + head + to_yaml(portable(config)))
+
+
+def saved_plan(directory: Path) -> list[str]:
+    """The plan that `save_config` has written down."""
+    path = directory / CONFIG
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    return [line.removeprefix(_COMMENT) for line in lines if line.startswith(_COMMENT)]
 
 
 def load_saved_config(directory: Path) -> Config:

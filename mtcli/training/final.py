@@ -9,6 +9,7 @@ from torch import Tensor
 from mtcli.checkpoint.directory import WeightsInfo, weights_info
 from mtcli.checkpoint.state import Progress, weights_path
 from mtcli.checkpoint.weights import mean_of, save_weights
+from mtcli.distributed import whole
 from mtcli.errors import MtcliError
 from mtcli.models import parameters_of
 from mtcli.report import Finished, Notice
@@ -87,7 +88,7 @@ def _candidates(run: Run, progress: Progress) -> list[Candidate]:
         mean = run.processes.tensors_from_first(kept, run.learner.device)
         found.append(Candidate(f"the mean of steps {_listed(steps)}", mean))
     if run.average:
-        own = {name: weight.clone() for name, weight in parameters_of(run.model).items()}
+        own = {name: whole(weight).clone() for name, weight in parameters_of(run.model).items()}
         found.append(Candidate("the last step without moving average", own))
     return found
 

@@ -17,6 +17,7 @@ from mtcli.checkpoint.directory import (
     fixed_steps,
     has_begun,
     save_config,
+    saved_plan,
 )
 from mtcli.checkpoint.files import write_file
 from mtcli.checkpoint.state import Checkpoint, Progress
@@ -130,8 +131,9 @@ def _open(config: Config, place: Place, options: RunOptions) -> tuple[Run, Progr
         notices.append(Notice(text))
         place.show(notices[-1])
 
-    if not has_begun(place.directory) or options.fresh:
-        for line in options.plan:
+    plan = options.plan or ([] if options.fresh else saved_plan(place.directory))
+    if options.fresh or not has_begun(place.directory):
+        for line in plan:
             notify(line)
     pairs = read_pairs(config, notify)
     checkpoint = None if options.fresh else _last_checkpoint(place, pairs.digest())
@@ -147,7 +149,7 @@ def _open(config: Config, place: Place, options: RunOptions) -> tuple[Run, Progr
     log_size = 0
     if place.processes.is_first:
         clear(place.directory)
-        save_config(place.directory, config)
+        save_config(place.directory, config, plan)
         for name, content in tokenizers.files().items():
             write_file(place.directory / name, content)
         for notice in notices:
