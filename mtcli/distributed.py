@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed import PrefixStore  # type: ignore[attr-defined]  # but it is there
+from torch.distributed.rendezvous import rendezvous
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 T = TypeVar("T")
@@ -122,8 +124,16 @@ def processes(device: torch.device) -> Iterator[Processes]:
         yield ALONE
         return
     backend = "nccl" if device.type == "cuda" else "gloo"
-    dist.init_process_group(backend, timeout=_TIMEOUT)
-    try:
-        yield Processes(dist.get_rank(), dist.get_world_size())
-    finally:
-        dist.destroy_process_group()
+    store, rank, size = next(rendezvous("env://", timeout=_TIMEOUT))
+    # torchrun keeps one store for all its attempts; what an earlier one has left there, addresses
+    # of processes that are dead, must not be found.
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    dist.init_process_group(
+        backend,
+        store=PrefixStore(f"attempt {attempt}", store),
+        rank=rank,
+        world_size=size,
+        timeout=_TIMEOUT,
+    )
+    yield Processes(rank, size)
+    dist.destroy_process_group()  # unless something went wrong: then the others may not answer

@@ -57,10 +57,11 @@ class Fate:
                 return write(*arguments, **options)
             match self.fatal % 3:
                 case 1:
-                    write(*arguments, **options)
                     path = path_of(*arguments)
-                    if path is not None and path.is_file():
-                        os.truncate(path, path.stat().st_size // 2)
+                    before = path.stat().st_size if path and path.is_file() else 0
+                    write(*arguments, **options)
+                    if path and path.is_file():  # half of what is new has come to the disk
+                        os.truncate(path, (before + path.stat().st_size) // 2)
                 case 2:
                     write(*arguments, **options)
             os.kill(os.getpid(), signal.SIGKILL)

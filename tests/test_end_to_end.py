@@ -29,6 +29,15 @@ ROWS = {
         "model.tied_embeddings=none",
         "model.activation=swish",
     ],
+    "subword sampling, word dropout, averages, cosine, chrF": [
+        "data.subword_sampling=0.1",
+        "data.word_dropout=0.1",
+        "train.average=2",
+        "train.ema=0.9",
+        "train.schedule=cosine",
+        "train.final_rate=0.1",
+        "train.metric=chrf",
+    ],
     "accumulation, dropout everywhere, patience": [
         "train.accumulate=3",
         "model.attention_dropout=0.1",

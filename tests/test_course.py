@@ -1,0 +1,382 @@
+"""The course of a run: budgets of time, detours, averages, beginnings from another model."""
+
+import errno
+import json
+import math
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import killing
+from mtcli.checkpoint.averaging import average_models
+from mtcli.checkpoint.directory import load_saved_config, weights_info
+from mtcli.checkpoint.weights import mean_of
+from mtcli.config import Config, overlaid
+from mtcli.errors import CheckpointError, ConfigError
+from mtcli.models import build_model, parameters_of
+from mtcli.optim import MovingAverage, exchanged
+from mtcli.report import Finished, Notice, RolledBack, StepDone, Stopped, Validated
+from mtcli.training import RunOptions, learner, train_run
+
+
+def silent(_event: object) -> None:
+    """Show nothing."""
+
+
+def run(config: Config, directory: Path, **settings) -> list:
+    """All events of a run with some settings changed; its result is the last."""
+    shown: list = []
+    changed = overlaid(config, [(f"train.{key}", value) for key, value in settings.items()])
+    result = train_run(changed, directory, shown.append)
+    return [*shown, result]
+
+
+def of_kind(kind: type, events: list) -> list:
+    return [event for event in events if isinstance(event, kind)]
+
+
+# Time.
+
+
+def test_minutes_become_steps_once_and_for_all(tiny_config, tmp_path):
+    events = run(tiny_config, tmp_path / "run", minutes=0.05)
+    config = load_saved_config(tmp_path / "run")
+    assert config.train.minutes == 0.05
+    assert of_kind(StepDone, events)[-1].step == config.train.steps == events[-1].step
+    assert of_kind(StepDone, events)[-1].learning_rate == 0.0  # the schedule ends there
+    again = run(tiny_config, tmp_path / "run", minutes=0.05)
+    assert "already complete" in again[0].text
+    with pytest.raises(CheckpointError, match=r"train\.minutes: 0\.05 before, 7\.0 now"):
+        run(tiny_config, tmp_path / "run", minutes=7)
+
+
+def test_a_run_in_minutes_that_was_stopped_keeps_its_number_of_steps(tiny_config, tmp_path):
+    config = overlaid(tiny_config, [("train.minutes", 0.05), ("train.validate_every", 1000)])
+    steps: set[int] = set()
+
+    def stop(event):
+        if isinstance(event, StepDone):
+            steps.add(event.steps)
+            if event.step == 5:
+                signal.raise_signal(signal.SIGTERM)
+
+    assert isinstance(train_run(config, tmp_path / "run", stop), Stopped)
+    finished = train_run(config, tmp_path / "run", lambda e: stop(e))
+    assert isinstance(finished, Finished)
+    assert steps == {finished.step}
+
+
+def test_a_run_stops_by_itself_when_its_time_is_up(tiny_config, tmp_path):
+    run(tiny_config, tmp_path / "undisturbed")
+    options = RunOptions(stop_after=1e-6)
+    for step in (1, 2):
+        stopped = train_run(tiny_config, tmp_path / "run", silent, options)
+        assert stopped == Stopped(step, 0)
+    run(tiny_config, tmp_path / "run")
+    assert killing.result(tmp_path / "run") == killing.result(tmp_path / "undisturbed")
+
+
+def test_there_is_a_checkpoint_at_least_every_few_minutes(tiny_config, tmp_path):
+    seen: set[str] = set()
+
+    def look(_event):
+        seen.update(path.name for path in (tmp_path / "run" / "checkpoints").glob("step-*"))
+
+    config = overlaid(tiny_config, [("train.save_minutes", 1e-9)])
+    train_run(config, tmp_path / "run", look)
+    assert {f"step-{step:08d}.safetensors" for step in range(1, 12)} <= seen
+
+
+def test_a_second_signal_does_not_wait_for_the_end_of_the_step(tiny_config, tmp_path):
+    def interrupt(event):
+        if isinstance(event, StepDone) and event.step == 5:
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        train_run(tiny_config, tmp_path / "run", interrupt)
+
+
+# Detours.
+
+
+class Diverging:
+    """A loss that is wrong now and then."""
+
+    def __init__(self, value: float, when: range) -> None:
+        self.value = value
+        self.when = when  # of all steps that are made, those that are made again included
+        self.n_calls = 0
+        self.compute = learner.summed_loss
+
+    def __call__(self, vectors, weight, labels, smoothing):
+        loss = self.compute(vectors, weight, labels, smoothing)
+        if vectors.requires_grad:
+            self.n_calls += 1
+            if self.n_calls in self.when:
+                return loss * self.value
+        return loss
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, 30.0])
+def test_a_training_that_diverges_goes_back_and_on_with_smaller_steps(
+    tiny_config, tmp_path, monkeypatch, value
+):
+    monkeypatch.setattr(learner, "summed_loss", Diverging(value, range(6, 7)))
+    events = run(tiny_config, tmp_path / "run")
+    [rolled] = of_kind(RolledBack, events)
+    assert (rolled.to_step, rolled.factor) == (4, 0.5)
+    assert rolled.step == 6
+    steps = [event.step for event in of_kind(StepDone, events)]
+    assert steps[-8:] == list(range(5, 13))
+    assert isinstance(events[-1], Finished)
+    logged = killing.result(tmp_path / "run")[1]
+    assert [e["event"] for e in logged].count("rollback") == 1
+    assert [e["step"] for e in logged if e["event"] == "validation"] == [4, 8, 12]
+
+
+def test_before_the_first_checkpoint_it_goes_back_to_the_beginning(
+    tiny_config, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(learner, "summed_loss", Diverging(math.nan, range(2, 3)))
+    events = run(tiny_config, tmp_path / "run", ema=0.9)
+    [rolled] = of_kind(RolledBack, events)
+    assert (rolled.step, rolled.to_step) == (2, 0)
+    first, *_ = of_kind(StepDone, events)
+    again = next(e for e in of_kind(StepDone, events)[1:] if e.step == 1)
+    assert first.loss == again.loss  # the same weights and the same batch
+
+
+def test_it_does_not_try_for_ever_and_what_was_learned_stays(tiny_config, tmp_path, monkeypatch):
+    monkeypatch.setattr(learner, "summed_loss", Diverging(math.nan, range(6, 10**6)))
+    with pytest.raises(ConfigError, match="training has diverged at step 6"):
+        run(tiny_config, tmp_path / "run", max_rollbacks=2)
+    assert (tmp_path / "run" / "checkpoints" / "step-00000004.safetensors").exists()
+    text = (tmp_path / "run" / "log.jsonl").read_text()
+    assert "NaN" not in text
+    monkeypatch.undo()
+    assert isinstance(run(tiny_config, tmp_path / "run", max_rollbacks=2)[-1], Finished)
+
+
+def test_a_full_disk_is_a_message_and_the_last_checkpoint_stays(tiny_config, tmp_path, monkeypatch):
+    from mtcli.checkpoint import weights
+
+    run(tiny_config, tmp_path / "undisturbed")
+    save = weights.save_file
+
+    def save_file(tensors, path, metadata):
+        if "step-00000008" in str(path):
+            Path(path).write_bytes(b"half")
+            raise OSError(errno.ENOSPC, "No space left on device")
+        save(tensors, path, metadata)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(weights, "save_file", save_file)
+        with pytest.raises(CheckpointError, match="No space left on device"):
+            run(tiny_config, tmp_path / "run")
+    names = {path.name for path in (tmp_path / "run" / "checkpoints").iterdir()}
+    assert names == {"step-00000004.safetensors"}
+    run(tiny_config, tmp_path / "run")
+    assert killing.result(tmp_path / "run") == killing.result(tmp_path / "undisturbed")
+
+
+@pytest.mark.parametrize("at", [0.3, 0.6, 0.95])
+def test_a_single_wrong_bit_in_a_checkpoint_is_found(tiny_config, tmp_path, at):
+    def crash(event):
+        if isinstance(event, StepDone) and event.step == 10:
+            raise KeyboardInterrupt
+
+    run(tiny_config, tmp_path / "undisturbed")
+    with pytest.raises(KeyboardInterrupt):
+        train_run(tiny_config, tmp_path / "run", crash)
+    latest = max((tmp_path / "run" / "checkpoints").glob("step-*"))
+    content = bytearray(latest.read_bytes())
+    content[int(at * len(content))] ^= 1
+    latest.write_bytes(content)
+    events = run(tiny_config, tmp_path / "run")
+    assert any(f"{latest} is damaged" in event.text for event in of_kind(Notice, events))
+    assert Notice("going on after step 4") in events
+    assert killing.result(tmp_path / "run") == killing.result(tmp_path / "undisturbed")
+
+
+# What becomes the model.
+
+
+def test_the_best_of_all_weights_stays_and_the_model_says_which(tiny_config, tmp_path):
+    events = run(tiny_config, tmp_path / "run", metric="loss", average=3, ema=0.5, steps=20)
+    directory = tmp_path / "run"
+    info = weights_info(directory)
+    losses = {f"step {e.step}": e.loss for e in of_kind(Validated, events)}
+    tried = [e.text for e in of_kind(Notice, events) if "better than step" in e.text]
+    assert any(text.startswith("the mean of steps 12, 16 and 20") for text in tried)
+    assert any(text.startswith("the last step without moving average") for text in tried)
+    better = [text for text in tried if "; better" in text]
+    expected = better[-1].partition(":")[0] if better else min(losses, key=losses.get)
+    assert events[-1].weights == expected
+    assert info.weights == ("" if not better else expected)
+
+
+def test_the_mean_of_the_kept_weights_is_their_mean(tiny_config, tmp_path):
+    run(tiny_config, tmp_path / "run", average=3, average_of="best", steps=20)
+    paths = sorted((tmp_path / "run" / "checkpoints").glob("weights-*"))
+    assert len(paths) == 3
+    weights = [load_file(path) for path in paths]
+    average_models([tmp_path / "run"], tmp_path / "mean")
+    found = load_file(tmp_path / "mean" / "model.safetensors")
+    for name, tensor in found.items():
+        torch.testing.assert_close(tensor, sum(one[name] for one in weights) / 3)
+    assert weights_info(tmp_path / "mean").weights == "the mean of 3 validations"
+
+
+@pytest.mark.parametrize("metric", ["bleu", "chrf", "loss"])
+def test_the_metric_decides_which_step_is_the_best(tiny_config, tmp_path, metric):
+    events = run(tiny_config, tmp_path / "run", metric=metric, steps=24, validate_every=3)
+    validated = of_kind(Validated, events)
+    sign = -1 if metric == "loss" else 1
+    best = max(validated, key=lambda event: sign * getattr(event, metric))
+    assert events[-1].best_step == best.step
+
+
+def test_the_mean_of_models_is_their_mean_and_they_must_be_alike(tiny_config, tmp_path):
+    for name, rate in (("1", 0.001), ("2", 0.01)):
+        run(tiny_config, tmp_path / name, learning_rate=rate)
+    average_models([tmp_path / "1", tmp_path / "2"], tmp_path / "mean")
+    one, two, mean = (
+        load_file(tmp_path / name / "model.safetensors") for name in ("1", "2", "mean")
+    )
+    for name, tensor in mean.items():
+        torch.testing.assert_close(tensor, (one[name] + two[name]) / 2)
+    with pytest.raises(CheckpointError, match="already exists"):
+        average_models([tmp_path / "1", tmp_path / "2"], tmp_path / "mean")
+    with pytest.raises(CheckpointError, match="has kept no validated weights"):
+        average_models([tmp_path / "1"], tmp_path / "new")
+    wider = overlaid(tiny_config, [("model.d_model", 32)])
+    run(wider, tmp_path / "wider")
+    with pytest.raises(CheckpointError, match="another architecture"):
+        average_models([tmp_path / "1", tmp_path / "wider"], tmp_path / "new")
+    other = overlaid(tiny_config, [("tokenizer.vocab_size", 330)])
+    run(other, tmp_path / "other")
+    with pytest.raises(CheckpointError, match="another vocabulary"):
+        average_models([tmp_path / "1", tmp_path / "other"], tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_moving_average_follows_and_forgets(tiny_config):
+    model = build_model(tiny_config.model, 20, 20)
+    average = MovingAverage(model, 0.9)
+    begin = {name: weight.clone() for name, weight in average.weights.items()}
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(1.0)
+    for step in range(1, 200):
+        average.update(model, step)
+    for name, weight in parameters_of(model).items():
+        torch.testing.assert_close(average.weights[name], weight)
+        assert not torch.allclose(begin[name], weight)
+
+
+def test_exchanged_weights_come_back(tiny_config):
+    model = build_model(tiny_config.model, 20, 20)
+    own = {name: weight.clone() for name, weight in parameters_of(model).items()}
+    zeros = {name: torch.zeros_like(weight) for name, weight in own.items()}
+    with exchanged(model, zeros):
+        assert all((weight == 0).all() for weight in parameters_of(model).values())
+    assert all(torch.equal(parameters_of(model)[name], weight) for name, weight in own.items())
+
+
+def test_the_mean_of_one_is_itself_and_of_many_does_not_drift():
+    weights = {"a": torch.tensor([0.1, 1e8])}
+    assert torch.equal(mean_of([weights] * 7)["a"], weights["a"])
+
+
+# From another model.
+
+
+def test_a_model_that_begins_with_another_has_its_vocabulary_and_its_knowledge(
+    tiny_config, tmp_path, corpus_files
+):
+    run(tiny_config, tmp_path / "parent", steps=60, learning_rate=0.01)
+    for path in corpus_files:  # other pairs: the vocabulary stays all the same
+        lines = path.read_text(encoding="utf-8").splitlines()[:30]
+        path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    alone = run(tiny_config, tmp_path / "alone", steps=2)
+    child = run(tiny_config, tmp_path / "child", steps=2, start_from=str(tmp_path / "parent"))
+    losses = [of_kind(StepDone, events)[0].loss for events in (child, alone)]
+    assert losses[0] < 0.7 * losses[1]
+    tokenizers = [(tmp_path / n / "tokenizer.model").read_bytes() for n in ("parent", "child")]
+    assert tokenizers[0] == tokenizers[1]
+    assert str(tmp_path) not in (tmp_path / "child" / "config.yaml").read_text()
+
+
+def test_the_parent_is_needed_only_until_the_first_checkpoint(tiny_config, tmp_path):
+    run(tiny_config, tmp_path / "parent")
+    settings = [("train.start_from", str(tmp_path / "parent"))]
+    config = overlaid(tiny_config, settings)
+
+    def stop(event):
+        if isinstance(event, StepDone) and event.step == 6:
+            signal.raise_signal(signal.SIGTERM)
+
+    train_run(config, tmp_path / "child", stop)
+    (tmp_path / "parent").rename(tmp_path / "gone")
+    assert isinstance(train_run(config, tmp_path / "child", silent), Finished)
+
+
+def test_what_is_frozen_stays(tiny_config, tmp_path):
+    run(tiny_config, tmp_path / "parent")
+    patterns = ["encoder.*", "*_embedding.weight"]
+    settings = {"start_from": str(tmp_path / "parent"), "freeze": patterns}
+    run(tiny_config, tmp_path / "child", **settings)
+    parent, child = (load_file(tmp_path / n / "model.safetensors") for n in ("parent", "child"))
+    for name, weight in parent.items():
+        is_frozen = name.startswith("encoder.") or name.endswith("_embedding.weight")
+        assert torch.equal(child[name], weight) == is_frozen, name
+
+
+@pytest.mark.parametrize(
+    ("patterns", "says"),
+    [(["encodr.*"], "encodr.* matches no parameter"), (["*"], "leaves nothing to learn")],
+)
+def test_a_mistake_in_what_is_frozen_is_a_message(tiny_config, tmp_path, patterns, says):
+    with pytest.raises(ConfigError, match=says.replace("*", r"\*")):
+        run(tiny_config, tmp_path / "run", freeze=patterns)
+    assert not (tmp_path / "run").exists()
+
+
+# What is written for people.
+
+
+def test_the_report_tells_of_the_run_and_is_finished_when_it_is(tiny_config, tmp_path):
+    pages = []
+
+    def look(_event):
+        path = tmp_path / "run" / "report.html"
+        if path.exists():
+            pages.append(path.read_text(encoding="utf-8"))
+
+    train_run(tiny_config, tmp_path / "run", look)
+    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    finished = json.loads((tmp_path / "run" / "log.jsonl").read_text().splitlines()[-1])
+    assert f"{finished['bleu']:.2f}" in page
+    assert "torch" in page
+    assert len(set(pages)) >= 3  # written anew after each validation
+    assert str(tmp_path) not in page
+
+
+def test_tensorboard_gets_the_curves(tiny_config, tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    directory = tmp_path / "run"
+    train_run(tiny_config, directory, silent, RunOptions(tensorboard=True))
+    found = EventAccumulator(str(directory / "tensorboard")).Reload()
+    assert [event.step for event in found.Scalars("train/loss")] == list(range(1, 13))
+    assert [event.step for event in found.Scalars("dev/bleu")] == [4, 8, 12]
+
+
+def test_without_tensorboard_it_says_how_to_get_it(tiny_config, tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "torch.utils.tensorboard", None)
+    with pytest.raises(ConfigError, match="pip install 'mtcli"):
+        train_run(tiny_config, tmp_path / "run", silent, RunOptions(tensorboard=True))
