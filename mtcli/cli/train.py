@@ -1,6 +1,8 @@
 """`mtcli train`."""
 
 import contextlib
+import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -50,6 +52,9 @@ def train(
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Write event files for TensorBoard, too.")
     ] = False,
+    processes: Annotated[
+        int, typer.Option(min=1, help="Train with so many processes (torchrun) on this machine.")
+    ] = 1,
     fresh: Annotated[bool, typer.Option("--fresh", help="Remove the run in --out first.")] = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
@@ -68,6 +73,8 @@ def train(
     if dry_run:
         _show_plan(wish)
         return
+    if processes > 1 and "TORCHELASTIC_RUN_ID" not in os.environ:
+        _start_again(processes)
     resolved, plan = _resolved(wish)
 
     from rich.console import Console  # only now: torch loads slowly, mistakes are told at once
@@ -85,6 +92,16 @@ def train(
         raise typer.Exit(code=128 + result.signal if result.signal else 0)
     if is_first_process():
         typer.echo(f"{out}: dev BLEU {result.bleu:.2f} [{result.signature}]")
+
+
+def _start_again(n_processes: int) -> None:
+    """Become torchrun, which starts this very command several times."""
+    n_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    n_threads = max(1, (n_cores or 1) // n_processes)
+    os.environ.setdefault("OMP_NUM_THREADS", str(n_threads))
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--max-restarts", "0"]
+    command = [*torchrun, "--nproc-per-node", str(n_processes), "-m", "mtcli", *sys.argv[1:]]
+    os.execv(sys.executable, [sys.executable, *command])
 
 
 def _show_plan(wish: "Wish") -> None:

@@ -1,0 +1,118 @@
+"""Hugging Face's training step, for benchmarks/train.py: each line of stdin asks for some steps.
+
+MarianMT from a configuration, with the loss of its Trainer (LabelSmoother) and its optimizer
+(fused AdamW, gradients clipped); batches of 128 pairs, drawn at random or grouped by length with
+its own LengthGroupedSampler.
+"""
+
+import json
+import resource
+import sys
+import time
+
+import numpy as np
+import torch
+from transformers import MarianConfig, MarianMTModel
+from transformers.trainer_pt_utils import LabelSmoother, LengthGroupedSampler
+
+BATCH = 128
+PAD = 0
+
+
+def main() -> None:
+    """Train with the ids of the file that is named, and tell what it took."""
+    arrays = np.load(sys.argv[1])
+    sources, targets = (
+        split(arrays[side], arrays[f"{side}_starts"]) for side in ("source", "target")
+    )
+    torch.set_num_threads(1)
+    torch.manual_seed(1)
+    model = MarianMTModel(configuration(int(arrays["vocab_size"]))).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-4, betas=(0.9, 0.98), fused=True)
+    smoother = LabelSmoother(epsilon=0.1)
+    rows = order(sources, sys.argv[2])
+    for line in sys.stdin:
+        began, n_tokens, n_positions = time.process_time(), 0, 0
+        for _ in range(int(line)):
+            batch = next(rows)
+            source, labels = (
+                padded([sources[i] for i in batch], PAD),
+                padded([targets[i] for i in batch], -100),
+            )
+            outputs = model(
+                input_ids=source,
+                attention_mask=(source != PAD).long(),
+                decoder_input_ids=model.prepare_decoder_input_ids_from_labels(labels),
+            )
+            loss = smoother(outputs, labels)
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+            n_tokens += int((source != PAD).sum()) + int((labels != -100).sum())
+            n_positions += source.numel() + labels.numel()
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        print(json.dumps({
+            "seconds": time.process_time() - began,
+            "tokens": n_tokens,
+            "positions": n_positions,
+            "memory": peak,
+            "loss": loss.item(),
+        }), flush=True)  # fmt: skip
+
+
+def configuration(vocab_size):
+    """The model that all programs train."""
+    return MarianConfig(
+        vocab_size=vocab_size,
+        d_model=256,
+        encoder_layers=3,
+        decoder_layers=3,
+        encoder_attention_heads=4,
+        decoder_attention_heads=4,
+        encoder_ffn_dim=1024,
+        decoder_ffn_dim=1024,
+        dropout=0.1,
+        attention_dropout=0.0,
+        activation_dropout=0.0,
+        activation_function="relu",
+        max_position_embeddings=256,
+        pad_token_id=PAD,
+        eos_token_id=3,
+        decoder_start_token_id=2,
+        forced_eos_token_id=3,
+        share_encoder_decoder_embeddings=True,
+        tie_word_embeddings=True,
+        scale_embedding=True,
+    )
+
+
+def split(flat, starts):
+    """The rows of a flat array."""
+    return [flat[a:b] for a, b in zip(starts[:-1], starts[1:], strict=True)]
+
+
+def order(sources, kind):
+    """Batches without end."""
+    generator = torch.Generator().manual_seed(1)
+    while True:
+        if kind == "grouped":
+            lengths = [len(source) for source in sources]
+            rows = list(LengthGroupedSampler(BATCH, lengths=lengths, generator=generator))
+        else:
+            rows = torch.randperm(len(sources), generator=generator).tolist()
+        for start in range(0, len(rows) - BATCH + 1, BATCH):
+            yield rows[start : start + BATCH]
+
+
+def padded(rows, filler):
+    """Rows of any lengths as one tensor."""
+    width = max(map(len, rows))
+    array = np.full((len(rows), width), filler, dtype=np.int64)
+    for i, row in enumerate(rows):
+        array[i, : len(row)] = row
+    return torch.from_numpy(array)
+
+
+if __name__ == "__main__":
+    main()
