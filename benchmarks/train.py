@@ -4,8 +4,8 @@
 
 One thread on one core for each; the same sentences, the same model (3+3 layers, width 256,
 feed-forward 1024, 4 heads, 8,000 pieces tied, dropout and label smoothing 0.1, Adam, float32),
-about 4,096 tokens a batch. The programs take turns, and so does a matrix product that shows what the core
-can do at that moment; ratios are medians over the rounds. PYTHON is one that has transformers.
+about 4,096 tokens a batch. The programs take turns, and so does a matrix product that shows what
+the core can do at that moment; ratios are medians over the rounds. PYTHON has transformers.
 """
 
 import argparse

@@ -1,8 +1,11 @@
 """An export says the same as the model it was made from, and is made anew when it does not."""
 
+import fcntl
+import os
 import shutil
 import subprocess
 import sys
+import threading
 from collections import defaultdict
 from contextlib import suppress
 from dataclasses import replace
@@ -384,3 +387,18 @@ def test_training_leaves_an_export_and_says_what_the_shortlist_does(tiny_trained
     assert read_manifest(tiny_trained / "ctranslate2").shortlist is not None
     assert '"shortlist: dev BLEU' in (tiny_trained / "log.jsonl").read_text()
     assert load_model(tiny_trained, torch.device("cpu")).config.search.beam_size == 4
+
+
+def test_an_export_waits_for_whoever_makes_one_already(model):
+    descriptor = os.open(model, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    thread = threading.Thread(target=make_export, args=(model,))
+    thread.start()
+    thread.join(timeout=0.5)
+    try:
+        assert thread.is_alive()
+        assert not (model / "ctranslate2" / "mtcli.json").exists()
+    finally:
+        os.close(descriptor)
+        thread.join()
+    assert (model / "ctranslate2" / "mtcli.json").exists()

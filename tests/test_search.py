@@ -7,7 +7,7 @@ import torch
 
 from mtcli.models import State, TranslationModel
 from mtcli.options import SearchOptions
-from mtcli.search import Hypothesis, beam_search
+from mtcli.search import Hypothesis, Prefix, beam_search
 from mtcli.tokenizer import BOS_ID, EOS_ID
 
 BOS, EOS, A, B = BOS_ID, EOS_ID, 4, 5
@@ -139,3 +139,15 @@ def test_nothing_is_longer_than_allowed(max_length):
     for found in search(model, [A, B], SearchOptions(beam_size=3, max_length=max_length)):
         assert len(found[0].ids) == max_length
         assert found[0].is_cut
+
+
+def test_right_after_a_prefix_a_worse_candidate_does_not_end():
+    """Then there is one beam only; the end as its second choice would come before any other."""
+    model = Trigram(0)
+    model.table[:] = said(0.1, 0.8, 0.1).log()
+    model.table[:, A] = said(0.4, 0.5, 0.1).log()  # after A the end is likely, but not likeliest
+    options = SearchOptions(beam_size=2, n_best=2, length_penalty=0.0, max_length=4)
+    prefix = Prefix(torch.tensor([[A]]), torch.tensor([1]))
+    [found] = beam_search(model, torch.tensor([[A]]), options, prefix=prefix)
+    assert (A,) not in [hypothesis.ids for hypothesis in found]
+    assert all(hypothesis.ids[0] == A for hypothesis in found)
