@@ -12,6 +12,7 @@ def main() -> None:
 
         app()
     except KeyboardInterrupt:
+        _leave(130)
         sys.exit(130)
     except SystemExit as exit_:
         _leave(exit_.code)
@@ -24,7 +25,8 @@ def main() -> None:
 
 
 def _is_one_of_many() -> bool:
-    return "TORCHELASTIC_RUN_ID" in os.environ
+    """Whether torchrun has started this process. (`mtcli.distributed` imports torch to say so.)"""
+    return "RANK" in os.environ and "WORLD_SIZE" in os.environ
 
 
 def _leave(code: str | int | None) -> None:
@@ -32,7 +34,7 @@ def _leave(code: str | int | None) -> None:
     if _is_one_of_many():
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(code if isinstance(code, int) else 0)
+        os._exit(code if isinstance(code, int) else int(bool(code)))
 
 
 if __name__ == "__main__":

@@ -90,6 +90,19 @@ class Processes:
 ALONE = Processes()
 
 
+_IMMORTAL: list[object] = []
+
+
+def never_freed(thing: T) -> T:
+    """`thing`, which holds the connection to other processes, for as long as this process lives.
+
+    When the last holder is freed, torch 2.13 waits for a thread of the connection while it holds
+    Python's lock, and that thread may be waiting for the lock.
+    """
+    _IMMORTAL.append(thing)
+    return thing
+
+
 def whole(tensor: Tensor) -> Tensor:
     """All of a tensor of which each process may hold a part (FSDP); all of them must ask."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor

@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from mtcli.config import TrainConfig
-from mtcli.distributed import ALONE, Processes, whole
+from mtcli.distributed import ALONE, Processes, never_freed, whole
 from mtcli.errors import ConfigError
 from mtcli.feed import Batch, Group
 from mtcli.loss import summed_loss
@@ -30,8 +30,17 @@ class Objective(nn.Module):
 
     def forward(self, source: Tensor, target_in: Tensor, labels: Tensor) -> Tensor:
         """Cross-entropy summed over all words."""
-        vectors, _ = self.model.read(target_in, self.model.encode(source))
+        vectors = self.vectors(source, target_in)
         return summed_loss(vectors, self.model.output_weight, labels, self.label_smoothing)
+
+    def vectors(self, source: Tensor, target_in: Tensor) -> Tensor:
+        """What the logits are made of [B, T, D]."""
+        vectors, _ = self.model.read(target_in, self.model.encode(source))
+        return vectors
+
+    def compile_model(self) -> None:
+        """Let torch.compile fuse what it can; the loss, which is cut by hand, stays as it is."""
+        self.vectors = torch.compile(self.vectors, dynamic=True)  # type: ignore[method-assign]
 
 
 @dataclass(frozen=True)
@@ -120,12 +129,11 @@ class Learner:
         return nullcontext()
 
     def _distributed(self, objective: Objective) -> nn.Module:
-        module: nn.Module = objective
         if self.options.compile:
-            module = torch.compile(objective, dynamic=True)  # type: ignore[assignment]
+            objective.compile_model()
         if self.processes.size > 1 and self.options.sharding == "none":
-            return DistributedDataParallel(module)
-        return module
+            return never_freed(DistributedDataParallel(objective))
+        return objective
 
     def _fitting(self, batch: Batch) -> list[Batch]:
         """`batch` in parts that have fitted into memory so far."""
