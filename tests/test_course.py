@@ -4,6 +4,7 @@ import errno
 import json
 import math
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,12 @@ from safetensors.torch import load_file
 
 import killing
 from mtcli.checkpoint.averaging import average_models
-from mtcli.checkpoint.directory import load_saved_config, weights_info
+from mtcli.checkpoint.directory import PAUSE, load_saved_config, weights_info
+from mtcli.checkpoint.state import Progress, load_checked
 from mtcli.checkpoint.weights import mean_of
 from mtcli.config import Config, overlaid
 from mtcli.errors import CheckpointError, ConfigError
+from mtcli.feed import Position
 from mtcli.models import build_model, parameters_of
 from mtcli.optim import MovingAverage, exchanged
 from mtcli.report import Finished, Notice, RolledBack, StepDone, Stopped, Validated
@@ -80,14 +83,16 @@ def test_a_run_stops_by_itself_when_its_time_is_up(tiny_config, tmp_path):
 
 
 def test_there_is_a_checkpoint_at_least_every_few_minutes(tiny_config, tmp_path):
-    seen: set[str] = set()
+    seen: set[int] = set()
 
     def look(_event):
-        seen.update(path.name for path in (tmp_path / "run" / "checkpoints").glob("step-*"))
+        path = tmp_path / "run" / PAUSE
+        if path.exists():
+            seen.add(Progress.from_json(load_checked(path)[0]).step)
 
     config = overlaid(tiny_config, [("train.save_minutes", 1e-9)])
     train_run(config, tmp_path / "run", look)
-    assert {f"step-{step:08d}.safetensors" for step in range(1, 12)} <= seen
+    assert seen == {1, 2, 3, 5, 6, 7, 9, 10, 11}
 
 
 def test_a_second_signal_does_not_wait_for_the_end_of_the_step(tiny_config, tmp_path):
@@ -136,6 +141,42 @@ def test_a_training_that_diverges_goes_back_and_on_with_smaller_steps(
     logged = killing.result(tmp_path / "run")[1]
     assert [e["event"] for e in logged].count("rollback") == 1
     assert [e["step"] for e in logged if e["event"] == "validation"] == [4, 8, 12]
+
+
+@pytest.mark.parametrize("how", ["signal", "clock"])
+def test_where_it_goes_back_to_does_not_depend_on_signals_and_clocks(
+    tiny_config, tmp_path, monkeypatch, how
+):
+    config = overlaid(tiny_config, [("train.warmup", 0), ("train.decay_share", 0)])
+    learn = learner.Learner.learn
+    places: list[Position] = []
+    monkeypatch.setattr(
+        learner.Learner, "learn", lambda own, g: places.append(g.after) or learn(own, g)
+    )
+    run(config, tmp_path / "look")
+
+    def wrong_at_seven(own, group):
+        outcome = learn(own, group)
+        group_of_adamw = own.optimizers[0].param_groups[0]
+        is_fast = group_of_adamw["lr"] > 0.6 * group_of_adamw["peak"]
+        if group.after == places[6] and is_fast:
+            return replace(outcome, loss=math.nan)
+        return outcome
+
+    monkeypatch.setattr(learner.Learner, "learn", wrong_at_seven)
+    run(config, tmp_path / "undisturbed")
+
+    def stop(event):
+        if isinstance(event, StepDone) and event.step == 6 and how == "signal":
+            signal.raise_signal(signal.SIGTERM)
+
+    save_minutes = 1e-9 if how == "clock" else 15
+    disturbed = overlaid(config, [("train.save_minutes", save_minutes)])
+    train_run(disturbed, tmp_path / "run", stop)
+    assert isinstance(run(disturbed, tmp_path / "run")[-1], Finished)
+    assert killing.result(tmp_path / "run") == killing.result(tmp_path / "undisturbed")
+    events = killing.result(tmp_path / "run")[1]
+    assert [e["to_step"] for e in events if e["event"] == "rollback"] == [4]
 
 
 def test_before_the_first_checkpoint_it_goes_back_to_the_beginning(

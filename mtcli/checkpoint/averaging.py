@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from safetensors import SafetensorError
 from safetensors.torch import load_file
+from torch import Tensor
 
 from mtcli.checkpoint.directory import (
     CHECKPOINTS,
@@ -17,7 +19,7 @@ from mtcli.checkpoint.directory import (
 from mtcli.checkpoint.files import write_file
 from mtcli.checkpoint.weights import load_into, mean_of, save_weights
 from mtcli.errors import CheckpointError
-from mtcli.models import build_model, parameters_of
+from mtcli.models import build_model
 from mtcli.tokenizer import load_tokenizers
 
 
@@ -28,17 +30,16 @@ def average_models(models: Sequence[Path], out: Path) -> WeightsInfo:
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise CheckpointError(f"{out} already exists", hint="choose another --out")
+    infos = [weights_info(model) for model in models]  # refuses what is missing or damaged
     first = models[0]
     for other in models[1:]:
         _check_alike(first, other)
     files = _kept(first) if len(models) == 1 else [model / WEIGHTS for model in models]
     config, tokenizers = load_saved_config(first), load_tokenizers(first)
+    weights = [_tensors(path) for path in files]
     model = build_model(config.model, len(tokenizers.source), len(tokenizers.target))
-    weights = []
-    for path in files:
-        load_into(model, load_file(path), origin=path)  # refuses what does not fit
-        weights.append({name: tensor.clone() for name, tensor in parameters_of(model).items()})
-    infos = [weights_info(model) for model in models]
+    for path, tensors in zip(files, weights, strict=True):
+        load_into(model, tensors, origin=path)  # refuses what does not fit
     info = WeightsInfo(
         n_parameters=infos[0].n_parameters,
         step=max(info.step for info in infos),
@@ -52,6 +53,13 @@ def average_models(models: Sequence[Path], out: Path) -> WeightsInfo:
         write_file(out / name, content)
     save_weights(out, mean_of(weights), info)
     return info
+
+
+def _tensors(path: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"{path} is damaged: {error}") from error
 
 
 def _check_alike(first: Path, other: Path) -> None:

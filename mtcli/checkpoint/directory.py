@@ -25,6 +25,7 @@ CONFIG, WEIGHTS, CARD, LOG, CHECKPOINTS = (
     "log.jsonl",
     "checkpoints",
 )
+PAUSE = f"{CHECKPOINTS}/pause.safetensors"  # a checkpoint between validations
 REPORT, TENSORBOARD = "report.html", "tensorboard"
 _OTHERS = ("tokenizer.model", "source.model", "target.model", REPORT, "ctranslate2", TENSORBOARD)
 
@@ -122,7 +123,8 @@ def _differences(directory: Path, config: Config) -> list[str]:
 
 def has_begun(directory: Path) -> bool:
     """Whether something in `directory` has been learned that could be lost."""
-    return (directory / WEIGHTS).exists() or bool(checkpoint_paths(directory))
+    paths = [directory / WEIGHTS, directory / PAUSE, *checkpoint_paths(directory)]
+    return any(path.exists() for path in paths)
 
 
 def checkpoint_paths(directory: Path) -> list[Path]:

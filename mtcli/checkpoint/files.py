@@ -40,6 +40,13 @@ def write_file(path: Path, content: bytes | str) -> None:
         temporary.write_bytes(data)
 
 
+def remove_partial(directory: Path) -> None:
+    """Remove what kills have left of files that were being written."""
+    for path in directory.glob(f".*{_PARTIAL}"):
+        with suppress(OSError):
+            path.unlink()
+
+
 def is_partial(path: Path) -> bool:
     """Whether `path` is what a kill has left of a file that was being written."""
     return path.name.startswith(".") and path.name.endswith(_PARTIAL)

@@ -14,7 +14,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from mtcli.checkpoint.directory import CHECKPOINTS, checkpoint_paths
+from mtcli.checkpoint.directory import CHECKPOINTS, PAUSE, checkpoint_paths
 from mtcli.checkpoint.weights import load_into, save_tensors
 from mtcli.distributed import placed, whole
 from mtcli.errors import CheckpointError
@@ -22,6 +22,7 @@ from mtcli.feed import Position
 from mtcli.models import parameters_of
 
 Tensors = Mapping[str, Tensor]
+DAMAGE = (OSError, SafetensorError, KeyError, TypeError, ValueError)  # what it shows by
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class Progress:
     position: Position = Position()
     best_step: int = 0
     best_score: float | None = None  # in the metric of the run, the higher the better
+    best_loss: float = 0.0  # which decides between equal scores
     best_bleu: float = 0.0
     signature: str = ""  # of that BLEU
     n_stale: int = 0  # validations since the best one
@@ -42,6 +44,7 @@ class Progress:
     lowest_loss: float | None = None  # that it has been
     factor: float = 1.0  # of the learning rates; halved when training has diverged
     n_rollbacks: int = 0
+    most_positions: int | None = None  # of a batch that fits into memory, if larger ones did not
     scaler: Mapping[str, Any] = field(default_factory=dict)  # of float16 gradients
 
     def to_json(self) -> str:
@@ -74,34 +77,59 @@ def snapshot(
         **_prefixed("optimizer", _optimizer_tensors(model, optimizers)),
         **_prefixed("average", average or {}),
     }
-    return {name: whole(tensor) for name, tensor in tensors.items()}
+    return {name: whole(tensor).cpu() for name, tensor in tensors.items()}
 
 
 def save_checkpoint(directory: Path, tensors: Tensors, progress: Progress, *, keep: int) -> None:
-    """Write a checkpoint; when it is safe, remove all but the last `keep`."""
+    """Write the checkpoint of a validation; when it is safe, remove all but the last `keep`."""
     path = directory / CHECKPOINTS / f"step-{progress.step:08d}.safetensors"
-    text = progress.to_json()
-    save_tensors(path, tensors, {"progress": text, "checksum": _checksum(text, tensors)})
-    remove_files(checkpoint_paths(directory)[:-keep])
+    save_checked(path, tensors, progress.to_json())
+    paths = checkpoint_paths(directory)
+    at = paths.index(path)
+    # What stands for a later step was damaged, or the run has been taken back from there.
+    remove_files([*paths[: max(0, at + 1 - keep)], *paths[at + 1 :], directory / PAUSE])
 
 
-def load_checkpoint(directory: Path, notify: Callable[[str], None]) -> Checkpoint | None:
-    """The latest checkpoint that is whole, or None; a damaged one is named and passed over."""
-    for path in reversed(checkpoint_paths(directory)):
+def save_pause(directory: Path, tensors: Tensors, progress: Progress) -> None:
+    """Write a checkpoint between validations, in the place of the last one of this kind.
+
+    When training diverges it does not go back to these: they come when a clock or a user wants.
+    """
+    save_checked(directory / PAUSE, tensors, progress.to_json())
+
+
+def load_checkpoint(
+    directory: Path, notify: Callable[[str], None], *, validated: bool = False
+) -> Checkpoint | None:
+    """The latest checkpoint that is whole, or None; a damaged one is named and passed over.
+
+    `validated` ones only, if asked for.
+    """
+    paths = checkpoint_paths(directory)
+    if not validated and (directory / PAUSE).exists():
+        paths.append(directory / PAUSE)  # newer than all others, for these remove it
+    for path in reversed(paths):
         try:
-            return _load(path)
-        except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+            text, tensors = load_checked(path)
+            return Checkpoint(path, Progress.from_json(text), tensors)
+        except DAMAGE as error:
             notify(f"{path} is damaged ({error}); going back to the one before it")
     return None
 
 
-def _load(path: Path) -> Checkpoint:
+def save_checked(path: Path, tensors: Tensors, text: str) -> None:
+    """Write tensors and a text, with a checksum of all."""
+    save_tensors(path, tensors, {"text": text, "checksum": _checksum(text, tensors)})
+
+
+def load_checked(path: Path) -> tuple[str, dict[str, Tensor]]:
+    """What `save_checked` has written; one of `DAMAGE` is raised if it is no longer that."""
     with safe_open(path, framework="pt") as file:
         facts = file.metadata() or {}
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    if _checksum(facts["progress"], tensors) != facts["checksum"]:
+    if _checksum(facts["text"], tensors) != facts["checksum"]:
         raise ValueError("its checksum is wrong")
-    return Checkpoint(path, Progress.from_json(facts["progress"]), tensors)
+    return facts["text"], tensors
 
 
 def restore(checkpoint: Checkpoint, model: nn.Module, optimizers: list[Optimizer]) -> None:
@@ -126,7 +154,7 @@ def unneeded_weights(directory: Path) -> list[Path]:
     """Validated weights that no checkpoint counts among those to be averaged."""
     needed = {
         weights_path(directory, step)
-        for path in checkpoint_paths(directory)
+        for path in (*checkpoint_paths(directory), directory / PAUSE)
         for step, _ in _kept_by(path)
     }
     paths = (directory / CHECKPOINTS).glob("weights-*.safetensors")
@@ -136,8 +164,8 @@ def unneeded_weights(directory: Path) -> list[Path]:
 def _kept_by(path: Path) -> tuple[tuple[int, float], ...]:
     try:
         with safe_open(path, framework="pt") as file:
-            return Progress.from_json((file.metadata() or {})["progress"]).kept
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError):
+            return Progress.from_json((file.metadata() or {})["text"]).kept
+    except DAMAGE:
         return ()  # it is damaged, and nobody will go on from it
 
 

@@ -47,7 +47,9 @@ def train(
     ] = False,
     stop_after: Annotated[
         float | None,
-        typer.Option(metavar="MINUTES", help="Save and stop then; the same command goes on."),
+        typer.Option(
+            metavar="MINUTES", min=0.01, help="Save and stop then; the same command goes on."
+        ),
     ] = None,
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Write event files for TensorBoard, too.")
@@ -73,9 +75,9 @@ def train(
     if dry_run:
         _show_plan(wish)
         return
-    if processes > 1 and "TORCHELASTIC_RUN_ID" not in os.environ:
-        _start_again(processes)
     resolved, plan = _resolved(wish)
+    if processes > 1 and "RANK" not in os.environ:
+        _start_again(processes)
 
     from rich.console import Console  # only now: torch loads slowly, mistakes are told at once
 
@@ -89,6 +91,8 @@ def train(
     with contextlib.closing(display):
         result = train_run(resolved, out, display, options)
     if isinstance(result, Stopped):
+        if fresh and is_first_process():
+            typer.echo("(but without --fresh, which would start over)", err=True)
         raise typer.Exit(code=128 + result.signal if result.signal else 0)
     if is_first_process():
         typer.echo(f"{out}: dev BLEU {result.bleu:.2f} [{result.signature}]")
@@ -96,9 +100,9 @@ def train(
 
 def _start_again(n_processes: int) -> None:
     """Become torchrun, which starts this very command several times."""
-    n_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    n_threads = max(1, (n_cores or 1) // n_processes)
-    os.environ.setdefault("OMP_NUM_THREADS", str(n_threads))
+    from mtcli.planning.machine import usable_cores
+
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, usable_cores() // n_processes)))
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--max-restarts", "0"]
     command = [*torchrun, "--nproc-per-node", str(n_processes), "-m", "mtcli", *sys.argv[1:]]
     os.execv(sys.executable, [sys.executable, *command])

@@ -29,9 +29,11 @@ class Augmentation:
         if not self._segmenters:
             return list(sources), list(targets)
         source, target = self._segmenters
-        return self._side(source, sources, seed), self._side(target, targets, seed + 1)
+        return self._side(source, sources, [seed, 0]), self._side(target, targets, [seed, 1])
 
-    def _side(self, segmenter: Segmenter, rows: Sequence[IdArray], seed: int) -> list[IdArray]:
+    def _side(
+        self, segmenter: Segmenter, rows: Sequence[IdArray], seed: list[int]
+    ) -> list[IdArray]:
         bare = [row[:-1].tolist() for row in rows]  # without the end symbol
         return [
             np.array([*new, EOS_ID], dtype=np.int32) if len(new) <= self.max_length else row

@@ -170,7 +170,7 @@ def collate(
     n_words = sum(len(target) for target in targets)
     n_tokens = n_words + sum(len(source) for source in sources)
     if augmentation:
-        random = np.random.default_rng(seed)
+        random = np.random.default_rng([seed, 2])  # 0 and 1 draw the segmentations
         sources, shifted = augmentation.hide(sources, random), augmentation.hide(shifted, random)
     return Batch(
         source=pad(sources, PAD_ID),

@@ -15,7 +15,7 @@ import numpy as np
 from mtcli.tokenizer import Tokenizer
 
 SPACE = "▁"  # SentencePiece's sign for it
-_MOST_CACHED = 200_000  # words
+_MOST_CACHED, _LONGEST_CACHED = 20_000, 24  # words, and characters of a word
 
 Draw = Callable[[], float]  # a number between 0 and 1
 Edge = tuple[int, int, float]  # where a piece begins, its id, and the sum of chances up to it
@@ -62,11 +62,11 @@ class UnigramSampling:
 
     def segment(self, word: str, draw: Draw) -> list[int] | None:
         """The pieces of `word`, or None if it has a character that is none."""
-        if len(self._lattices) > _MOST_CACHED:
-            self._lattices.clear()
         lattice = self._lattices.get(word)
         if lattice is None:
-            lattice = self._lattices[word] = self._lattice(word)
+            lattice = self._lattice(word)
+            if len(self._lattices) < _MOST_CACHED and len(word) <= _LONGEST_CACHED:
+                self._lattices[word] = lattice  # frequent words come early
         ids: list[int] = []
         end = len(word)
         while end:
@@ -107,7 +107,7 @@ class Segmenter:
         sampler = BpeDropout if tokenizer.is_bpe else UnigramSampling
         self._sampler: BpeDropout | UnigramSampling = sampler(tokenizer, strength)
 
-    def segment(self, rows: Sequence[Sequence[int]], seed: int) -> list[list[int]]:
+    def segment(self, rows: Sequence[Sequence[int]], seed: int | list[int]) -> list[list[int]]:
         """The same texts in other pieces; `seed` alone decides in which."""
         draw = _draws(np.random.default_rng(seed)).__next__
         return [self._segment_row(row, draw) for row in rows]

@@ -13,8 +13,8 @@ from mtcli.models import TrainableModel
 from mtcli.optim.muon import Muon
 
 
-def freeze(model: nn.Module, patterns: tuple[str, ...]) -> int:
-    """Let the parameters whose names match stay as they are; how many numbers that are."""
+def freeze(model: nn.Module, patterns: tuple[str, ...]) -> None:
+    """Let the parameters whose names match stay as they are."""
     names = [name for name, _ in model.named_parameters()]
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in names):
@@ -23,14 +23,11 @@ def freeze(model: nn.Module, patterns: tuple[str, ...]) -> int:
                 f"train.freeze: {pattern} matches no parameter of this model",
                 hint=f"their names begin with {parts}",
             )
-    frozen = 0
     for name, parameter in model.named_parameters():
         if any(fnmatchcase(name, pattern) for pattern in patterns):
             parameter.requires_grad_(False)
-            frozen += parameter.numel()
     if all(not parameter.requires_grad for parameter in model.parameters()):
         raise ConfigError("train.freeze leaves nothing to learn")
-    return frozen
 
 
 def build_optimizers(

@@ -145,6 +145,9 @@ def _validation_seconds(config: Config, work: Workload, tokens_per_second: float
     return (tokens / 3 + searched) / tokens_per_second
 
 
+_LOGITS = 3 * 2**22  # that the loss holds at once
+
+
 def _memory(config: Config, survey: Survey, work: Workload, *, is_on_gpu: bool) -> int:
     """Weights, gradients and two states of the optimizer; activations; the corpus."""
     model, size = config.model, config.tokenizer.vocab_size
@@ -153,7 +156,7 @@ def _memory(config: Config, survey: Survey, work: Workload, *, is_on_gpu: bool) 
     targets = tokens * work.target_share
     layers = (tokens - targets) * model.n_encoder_layers + targets * model.n_decoder_layers
     # Calibrated like the speed, with 4,096 tokens: a peak of 1.0 GB.
-    activations = layers * (20 * model.d_model + 4 * model.d_feed_forward) + targets * size
+    activations = layers * (20 * model.d_model + 4 * model.d_feed_forward) + _LOGITS
     corpus = work.tokens * _NUMBER + work.n_pairs * (
         survey.source.characters + survey.target.characters + 2 * _STRING
     )

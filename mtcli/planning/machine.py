@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import time
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import numpy as np
@@ -42,10 +43,10 @@ class Machine:
 
 def look_at_machine() -> Machine:
     """Count and measure; takes about a quarter of a second."""
-    return Machine(_cores(), _memory(), _measured_gflops(), _gpu())
+    return Machine(usable_cores(), _memory(), _measured_gflops(), _gpu())
 
 
-def _cores() -> int:
+def usable_cores() -> int:
     """Cores that this process may run on, and no more than its container may keep busy."""
     try:
         n_allowed = len(os.sched_getaffinity(0))
@@ -80,7 +81,7 @@ def _measured_gflops() -> float:
 
 def _gpu() -> Gpu | None:
     command = shutil.which("nvidia-smi")
-    if command is None:
+    if command is None or os.environ.get("CUDA_VISIBLE_DEVICES") == "" or "+cpu" in _torch():
         return None
     try:
         run = subprocess.run(
@@ -89,6 +90,14 @@ def _gpu() -> Gpu | None:
     except (OSError, subprocess.SubprocessError):  # a driver without a GPU, or one that hangs
         return None
     return _first_gpu(run.stdout)
+
+
+def _torch() -> str:
+    """The version of torch, which tells whether it was built without GPUs."""
+    try:
+        return version("torch")
+    except PackageNotFoundError:
+        return ""
 
 
 def _first_gpu(text: str) -> Gpu | None:

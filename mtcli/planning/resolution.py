@@ -30,7 +30,7 @@ class Wish:
 def resolve(wish: Wish) -> Config:
     """The configuration of a run that needs no plan: it has begun, or there is a file."""
     if wish.file is None and goes_on(wish):
-        return overlaid(load_saved_config(wish.out), wish.settings)
+        return overlaid(load_saved_config(wish.out), [*_start(wish), *wish.settings])
     return load_config(wish.file, _settings(wish))
 
 
@@ -45,15 +45,13 @@ def plan_of(wish: Wish, notify: Notify) -> Plan:
         config = resolve(wish)
         return review(read_corpus(*config.data.train, notify), config)
     settings = _settings(wish)
-    files = dict(settings).get("data.train")
-    if not files:
-        load_config(None, settings)  # says what is missing
-        raise ConfigError("data.train: required")
-    return make_plan(read_corpus(Path(files[0]), Path(files[1]), notify), settings)
+    files = load_config(None, settings).data.train  # says what is missing or wrong
+    return make_plan(read_corpus(*files, notify), settings)
 
 
 def _settings(wish: Wish) -> list[Setting]:
     """All that is settled: what the parent is like, then what the user has said."""
+    _check(wish)
     if wish.parent is None:
         return list(wish.settings)
     parent = load_saved_config(wish.parent)
@@ -62,5 +60,26 @@ def _settings(wish: Wish) -> list[Setting]:
         for section in ("tokenizer", "model")
     ]
     gentle = _GENTLE if wish.file is None else ()
-    start: Setting = ("train.start_from", str(wish.parent))
-    return [*inherited, *gentle, start, *wish.settings]
+    return [*inherited, *gentle, *_start(wish), *wish.settings]
+
+
+def _start(wish: Wish) -> list[Setting]:
+    return [("train.start_from", str(wish.parent))] if wish.parent else []
+
+
+def _check(wish: Wish) -> None:
+    """Refuse what contradicts itself."""
+    keys = {key for key, _ in wish.settings}
+    if {"train.minutes", "train.steps"} <= keys:
+        raise ConfigError("train.steps follows from the minutes", hint="give one of the two")
+    if wish.parent is None:
+        return
+    if wish.parent.resolve() == wish.out.resolve():
+        raise ConfigError("--from and --out are the same directory", hint="choose another --out")
+    own = [key for key in keys if key.startswith(("tokenizer.", "model."))]
+    shape = [key for key in own if not key.endswith("dropout")]
+    if shape:
+        raise ConfigError(
+            f"{shape[0]} cannot be set: {wish.parent.name} has a shape and a vocabulary already",
+            hint="leave out --from, or that setting",
+        )

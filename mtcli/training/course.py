@@ -1,5 +1,6 @@
 """The course of a run: step after step, with validations, checkpoints and detours."""
 
+import math
 import time
 from collections.abc import Mapping
 from contextlib import closing
@@ -11,14 +12,16 @@ from mtcli.checkpoint.directory import WeightsInfo
 from mtcli.checkpoint.state import (
     Progress,
     remove_files,
+    save_checked,
     save_checkpoint,
+    save_pause,
     snapshot,
     unneeded_weights,
     weights_path,
 )
-from mtcli.checkpoint.weights import save_tensors, save_weights
+from mtcli.checkpoint.weights import save_weights
 from mtcli.errors import ConfigError
-from mtcli.report import RolledBack, StepDone, Stopped, Validated
+from mtcli.report import Notice, RolledBack, StepDone, Stopped, Validated
 from mtcli.training.interrupt import StopRequest
 from mtcli.training.loop import DivergedError, Step, fit
 from mtcli.training.machine import peak_memory
@@ -62,17 +65,18 @@ def _go_on(run: Run, progress: Progress, request: StopRequest) -> Progress | Sto
             if run.average:
                 run.average.update(run.model, step.number)
             run.report(_step_done(run, step))
+            progress = _with_memory(run, progress)
             is_due = step.number % options.validate_every == 0 or step.number == options.steps
             if is_due:
                 progress = _validate(run, progress)
             is_late = time.monotonic() - saved_at > options.save_minutes * 60
             must_stop, must_save = _agreed(run, request.is_made(), is_late)
             if is_due or must_stop or must_save:
-                progress = save(run, progress)
+                progress = save(run, progress, is_validated=is_due)
                 saved_at = time.monotonic()
             if must_stop:
                 # Not logged: whoever reads the log of the whole run need not know of its pauses.
-                return Stopped(progress.step, request.signal or 0)
+                return Stopped(progress.step, max(run.processes.gather(request.signal or 0)))
     return progress
 
 
@@ -94,6 +98,19 @@ def _after(progress: Progress, step: Step) -> Progress:
     return replace(progress, step=step.number, position=step.after, loss=loss, lowest_loss=lowest)
 
 
+def _with_memory(run: Run, progress: Progress) -> Progress:
+    """The progress with what has been learned about the memory; going on has to know it."""
+    limit = run.learner.most_positions
+    if limit == progress.most_positions:
+        return progress
+    run.report(
+        Notice(
+            f"memory is short: batches are divided from now on, into {limit:,} positions at most"
+        )
+    )
+    return replace(progress, most_positions=limit)
+
+
 def _step_done(run: Run, step: Step) -> StepDone:
     return StepDone(
         step=step.number,
@@ -113,8 +130,10 @@ def _validate(run: Run, progress: Progress) -> Progress:
     """Measure the weights, and note whether they are the best so far."""
     options = run.config.train
     measured = run.measure()
+    if not math.isfinite(measured.loss):
+        raise DivergedError(progress.step, "the dev loss is not a number any more")
     score = measured.score(options.metric)
-    is_best = progress.best_score is None or score > progress.best_score
+    is_best = is_better(score, measured.loss, progress)
     run.report(
         Validated(
             step=progress.step,
@@ -139,13 +158,21 @@ def _validate(run: Run, progress: Progress) -> Progress:
         progress,
         best_step=progress.step,
         best_score=score,
+        best_loss=measured.loss,
         best_bleu=measured.bleu,
         signature=measured.signature,
         n_stale=0,
     )
 
 
-def save(run: Run, progress: Progress) -> Progress:
+def is_better(score: float, loss: float, progress: Progress) -> bool:
+    """Whether weights are better than the best so far: young ones all have a BLEU of 0."""
+    if progress.best_score is None:
+        return True
+    return (score, -loss) > (progress.best_score, -progress.best_loss)
+
+
+def save(run: Run, progress: Progress, *, is_validated: bool) -> Progress:
     """Write a checkpoint, and the weights to translate with if they are the best so far."""
     average = run.average.weights if run.average else None
     tensors = snapshot(run.model, run.learner.optimizers, average)
@@ -154,8 +181,11 @@ def save(run: Run, progress: Progress) -> Progress:
     if not run.processes.is_first:
         return progress
     progress = replace(progress, log_size=run.log.size())
+    if not is_validated:
+        save_pause(run.directory, tensors, progress)
+        return progress
     if progress.step in dict(progress.kept):
-        save_tensors(weights_path(run.directory, progress.step), weights, {})
+        save_checked(weights_path(run.directory, progress.step), weights, "")
     save_checkpoint(run.directory, tensors, progress, keep=run.config.train.keep_checkpoints)
     save_best(run, progress, weights)
     remove_files(unneeded_weights(run.directory))
@@ -177,15 +207,20 @@ def save_best(run: Run, progress: Progress, weights: Mapping[str, Tensor]) -> No
     save_weights(run.directory, weights, info)
 
 
+def diverged(error: DivergedError) -> ConfigError:
+    """What to say to somebody whose training leads nowhere."""
+    return ConfigError(
+        f"{error}: training has diverged at step {error.step}",
+        hint="begin anew (--fresh) with a lower train.learning_rate or "
+        "train.matrix_learning_rate, or with a smaller train.max_norm",
+    )
+
+
 def _roll_back(run: Run, beginning: Progress, progress: Progress, error: DivergedError) -> Progress:
     """Go back to the last checkpoint, or to the beginning, and on with smaller steps."""
     if progress.n_rollbacks >= run.config.train.max_rollbacks:
-        raise ConfigError(
-            f"{error}: training has diverged at step {error.step}",
-            hint="begin anew (--fresh) with a lower train.learning_rate or "
-            "train.matrix_learning_rate, or with a smaller train.max_norm",
-        )
-    checkpoint = find_checkpoint(run.place)
+        raise diverged(error)
+    checkpoint = find_checkpoint(run.place, validated=True)
     earlier = resume(run, checkpoint) if checkpoint else begin_again(run, beginning)
     factor, n_rollbacks = progress.factor / 2, progress.n_rollbacks + 1
     run.report(RolledBack(error.step, earlier.step, str(error), factor))

@@ -1,19 +1,19 @@
 """The end of a run: the best weights there are, exported and described."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from safetensors.torch import load_file
 from torch import Tensor
 
 from mtcli.checkpoint.directory import WeightsInfo, weights_info
-from mtcli.checkpoint.state import Progress, weights_path
+from mtcli.checkpoint.state import DAMAGE, Progress, load_checked, weights_path
 from mtcli.checkpoint.weights import mean_of, save_weights
 from mtcli.distributed import whole
 from mtcli.errors import MtcliError
 from mtcli.models import parameters_of
 from mtcli.report import Finished, Notice
 from mtcli.training.card import write_card
+from mtcli.training.course import is_better
 from mtcli.training.export import export_trained
 from mtcli.training.page import write_report
 from mtcli.training.setup import Run
@@ -50,22 +50,21 @@ def finish(run: Run, progress: Progress, reason: str) -> Finished:
 
 def _choose(run: Run, progress: Progress) -> None:
     """Keep the best of all weights there are: validated ones are kept already."""
-    metric = run.config.train.metric
-    best = progress.best_score
+    best = progress
     for candidate in _candidates(run, progress):
         measured = run.measure(candidate.weights)
-        score = measured.score(metric)
-        is_better = best is None or score > best
-        verdict = "better than" if is_better else "not better than"
+        score = measured.score(run.config.train.metric)
+        is_best = is_better(score, measured.loss, best)
+        verdict = "better than" if is_best else "not better than"
         run.report(
             Notice(
                 f"{candidate.name}: dev BLEU {measured.bleu:.2f}, loss {measured.loss:.3f}; "
                 f"{verdict} step {progress.best_step}"
             )
         )
-        if not is_better:
+        if not is_best:
             continue
-        best = score
+        best = replace(best, best_score=score, best_loss=measured.loss)
         info = WeightsInfo(
             n_parameters=run.n_parameters,
             step=progress.step,
@@ -82,15 +81,25 @@ def _candidates(run: Run, progress: Progress) -> list[Candidate]:
     found = []
     steps = [step for step, _ in progress.kept]
     if len(steps) > 1:
-        kept = None
-        if run.processes.is_first:
-            kept = mean_of([load_file(weights_path(run.directory, step)) for step in steps])
+        kept = _mean_of_kept(run, steps) if run.processes.is_first else None
         mean = run.processes.tensors_from_first(kept, run.learner.device)
-        found.append(Candidate(f"the mean of steps {_listed(steps)}", mean))
+        if mean:
+            found.append(Candidate(f"the mean of steps {_listed(steps)}", mean))
     if run.average:
         own = {name: whole(weight).clone() for name, weight in parameters_of(run.model).items()}
         found.append(Candidate("the last step without moving average", own))
     return found
+
+
+def _mean_of_kept(run: Run, steps: list[int]) -> dict[str, Tensor] | None:
+    weights = []
+    for path in (weights_path(run.directory, step) for step in steps):
+        try:
+            weights.append(load_checked(path)[1])
+        except DAMAGE as error:
+            run.report(Notice(f"no mean: {path.name} is damaged ({error})"))
+            return None
+    return mean_of(weights)
 
 
 def _listed(steps: list[int]) -> str:

@@ -72,7 +72,8 @@ class Learner:
             self.device.type, enabled=self.dtype == torch.float16
         )  # float16 alone has too small a range for gradients
         self.objective = self._distributed(objective)
-        self.most_positions = math.inf  # of a batch that fits into memory
+        self.most_positions: int | None = None  # of a batch, if larger ones did not fit
+        self._has_overflown = False
 
     def learn(self, group: Group) -> Outcome:
         """Leave the gradients of `group` in the model."""
@@ -90,13 +91,16 @@ class Learner:
             self.scaler.unscale_(optimizer)
         longest = self.options.max_norm or math.inf
         norm = whole(nn.utils.clip_grad_norm_(self.model.parameters(), longest)).item()
-        return Outcome(loss / group.n_words, 0.0 if self.scaler.is_enabled() else norm)
+        # float16 overflows now and then: such a step is left out, and the next ones scaled down.
+        self._has_overflown = self.scaler.is_enabled() and not math.isfinite(norm)
+        return Outcome(loss / group.n_words, 0.0 if self._has_overflown else norm)
 
     def update(self, number: int, factor: float) -> None:
         """Change the weights in step `number`, with `factor` of the scheduled learning rate."""
         set_learning_rate(self.optimizers, self.schedule(number) * factor)
-        for optimizer in self.optimizers:
-            self.scaler.step(optimizer)
+        if not self._has_overflown:
+            for optimizer in self.optimizers:
+                self.scaler.step(optimizer)
         self.scaler.update()
         self.forget()
 
@@ -137,9 +141,9 @@ class Learner:
 
     def _fitting(self, batch: Batch) -> list[Batch]:
         """`batch` in parts that have fitted into memory so far."""
-        n_parts = min(len(batch.source), math.ceil(batch.n_positions / self.most_positions)) or 1
-        if n_parts == 1:
+        if self.most_positions is None or batch.n_positions <= self.most_positions:
             return [batch]
+        n_parts = min(len(batch.source), math.ceil(batch.n_positions / self.most_positions))
         return [batch.part(i, n_parts) for i in range(n_parts)]
 
     def _halve(self, batches: list[Batch], error: RuntimeError) -> None:
@@ -151,7 +155,7 @@ class Learner:
                 hint="lower data.batch_tokens, data.max_length or model.d_model",
             ) from error
         self.forget()
-        self.most_positions = max(batch.n_positions for batch in batches) / 2
+        self.most_positions = max(batch.n_positions for batch in batches) // 2
 
 
 def _is_out_of_memory(error: RuntimeError) -> bool:

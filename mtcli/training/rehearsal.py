@@ -9,7 +9,7 @@ from mtcli.training.loop import fit
 from mtcli.training.preparation import Prepared
 from mtcli.training.setup import Place, build_run
 
-_SHARE = 0.03  # of the time, for trying it out
+_SHARE, _MOST = 0.03, 60.0  # of the time, and seconds, for trying it out
 _FEWEST = 4  # steps to try, not counting the very first, which is slower than the others
 _MARGIN = 0.97  # of the time is given away; the rest is for the export
 
@@ -28,7 +28,7 @@ def steps_that_fit(config: Config, place: Place, data: Prepared) -> int:
         for step in fit(run.learner, groups):
             if step.number > 1:
                 spent.append(step.seconds)
-            is_enough = time.perf_counter() - began > _SHARE * seconds
+            is_enough = time.perf_counter() - began > min(_SHARE * seconds, _MOST)
             if place.processes.from_first(is_enough and len(spent) >= _FEWEST):
                 break
     step_seconds = sum(spent) / len(spent)

@@ -3,6 +3,7 @@
 import torch
 
 from mtcli.checkpoint.directory import CHECKPOINTS
+from mtcli.checkpoint.files import remove_partial
 from mtcli.checkpoint.state import (
     Checkpoint,
     Progress,
@@ -10,16 +11,21 @@ from mtcli.checkpoint.state import (
     restore,
     saved_average,
 )
+from mtcli.errors import CheckpointError
 from mtcli.report import Notice
 from mtcli.training.setup import Place, Run, build_run
 
 
-def find_checkpoint(place: Place) -> Checkpoint | None:
+def find_checkpoint(place: Place, *, validated: bool = False) -> Checkpoint | None:
     """The last whole checkpoint, as the first process finds it; the others get it from there."""
     processes, directory = place.processes, place.directory
     found = None
     if processes.is_first:
-        found = load_checkpoint(directory, lambda text: place.show(Notice(text)))
+        remove_partial(directory)
+        remove_partial(directory / CHECKPOINTS)
+        found = load_checkpoint(
+            directory, lambda text: place.show(Notice(text)), validated=validated
+        )
     progress = processes.from_first(found.progress if found else None)
     if progress is None:
         return None
@@ -34,6 +40,7 @@ def resume(run: Run, checkpoint: Checkpoint) -> Progress:
         run.average.load(saved_average(checkpoint))
     if checkpoint.progress.scaler:
         run.learner.scaler.load_state_dict(dict(checkpoint.progress.scaler))
+    run.learner.most_positions = checkpoint.progress.most_positions
     if run.processes.is_first:
         run.log.cut(checkpoint.progress.log_size)
     return checkpoint.progress
@@ -42,6 +49,11 @@ def resume(run: Run, checkpoint: Checkpoint) -> Progress:
 @torch.no_grad()
 def begin_again(run: Run, beginning: Progress) -> Progress:
     """Put `run` to where it began."""
+    if beginning.step:
+        raise CheckpointError(
+            f"{run.directory} has no checkpoint any more to go back to",
+            hint="start over with --fresh",
+        )
     new = build_run(run.config, run.place, run.data)
     for parameter, initial in zip(run.model.parameters(), new.model.parameters(), strict=True):
         parameter.copy_(initial)

@@ -1,8 +1,9 @@
 """What `mtcli train` does, from a configuration to a complete model directory."""
 
+import os
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +25,13 @@ from mtcli.checkpoint.state import Checkpoint, Progress
 from mtcli.config import Config
 from mtcli.distributed import Processes, is_distributed, local_rank, processes
 from mtcli.engines.pytorch import choose_device
-from mtcli.errors import CheckpointError
+from mtcli.errors import CheckpointError, ConfigError, DataError
 from mtcli.report import Event, EventLog, Finished, Notice, Stopped
 from mtcli.tokenizer import Tokenizers, load_tokenizers, tokenizers_of
-from mtcli.training.course import reason_to_end, save_best, train
+from mtcli.training.course import diverged, reason_to_end, save_best, train
 from mtcli.training.final import finish
 from mtcli.training.interrupt import stop_on_signals
+from mtcli.training.loop import DivergedError
 from mtcli.training.machine import cheap_steps
 from mtcli.training.preparation import (
     Notify,
@@ -63,6 +65,8 @@ def train_run(
 ) -> Finished | Stopped:
     """Train until done or asked to stop; a directory that holds a part of this run goes on."""
     device = _device(config.train.device)
+    if int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")):
+        options = replace(options, fresh=False)  # torchrun has begun anew already, and goes on
     with (
         cheap_steps(),
         processes(device) as everyone,
@@ -136,6 +140,8 @@ def _open(config: Config, place: Place, options: RunOptions) -> tuple[Run, Progr
         for line in plan:
             notify(line)
     pairs = read_pairs(config, notify)
+    if len(set(place.processes.gather(pairs.digest()))) > 1:
+        raise DataError("the processes do not read the same sentence pairs")
     checkpoint = None if options.fresh else _last_checkpoint(place, pairs.digest())
     tokenizers = _tokenizers(config, place, pairs, checkpoint, notify)
     data = prepare(pairs, tokenizers, config, notify)
@@ -211,7 +217,10 @@ def _with_steps(
     steps = place.processes.from_first(steps)
     if steps is None:
         place.show(Notice("trying out how many steps fit into the time"))
-        steps = steps_that_fit(config, place, data)
+        try:
+            steps = steps_that_fit(config, place, data)
+        except DivergedError as error:
+            raise diverged(error) from error
     notify(f"time: {minutes:g} minutes are enough for {steps:,} steps")
     return _replaced(config, steps=steps)
 
@@ -235,7 +244,16 @@ def _describe(run: Run, notify: Notify) -> None:
 def _device(name: str) -> torch.device:
     """The device of this process: each of several on a machine has a GPU of its own."""
     device = choose_device(name)
-    if device.type == "cuda" and is_distributed():
-        device = torch.device("cuda", local_rank())
-        torch.cuda.set_device(device)
+    if not is_distributed() or device.type == "cpu":
+        return device
+    if device.type != "cuda":
+        return torch.device("cpu")  # gloo works on CPUs only
+    n_gpus = torch.cuda.device_count()
+    if local_rank() >= n_gpus:
+        raise ConfigError(
+            f"there are more processes on this machine than GPUs, which are {n_gpus}",
+            hint="start as many processes as there are GPUs, or set train.device=cpu",
+        )
+    device = torch.device("cuda", local_rank())
+    torch.cuda.set_device(device)
     return device
