@@ -492,3 +492,100 @@ def test_ctrl_c_saves_exits_with_130_and_the_same_command_goes_on(
         assert line
     process.kill()
     process.communicate()
+
+
+# What `train` is told besides its files.
+
+
+def test_a_plan_is_shown_and_nothing_is_done(corpus_files, tmp_path):
+    result = run("train", *corpus_files, "--out", tmp_path / "model", "--dry-run")
+    assert result.exit_code == 0
+    for word in (
+        "model.d_model",
+        "train.steps",
+        "60 pairs",
+        "parameters",
+        "memory",
+        "time",
+        "--set",
+    ):
+        assert word in result.stdout
+    assert not (tmp_path / "model").exists()
+
+
+def test_what_is_set_is_not_chosen(corpus_files, tmp_path):
+    options = ["--set", "train.steps=7", "--out", tmp_path / "model", "--dry-run"]
+    result = run("train", *corpus_files, *options)
+    assert "7 steps" in result.stdout
+    assert "train.steps" not in result.stdout
+
+
+def test_a_plan_that_was_carried_out_is_not_made_again(corpus_files, tmp_path, tiny_options):
+    command = ["train", *corpus_files, "--out", tmp_path / "model", *tiny_options]
+    first = run(*command, "--stop-after", "0.01")
+    assert first.exit_code == 0
+    assert "chosen for this corpus" in first.stderr
+    assert "# chosen for this corpus" in (tmp_path / "model" / "config.yaml").read_text()
+    second = run(*command)
+    assert "chosen for this corpus" not in second.stderr
+    assert second.exit_code == 0
+
+
+def test_the_same_command_goes_on_when_it_was_stopped_before_anything_was_learned(
+    corpus_files, tmp_path, tiny_options, tiny_trained, monkeypatch
+):
+    """With a parent, whose name alone stands in the configuration of the run."""
+    from mtcli.training import run as training
+
+    settings = [
+        option for option in tiny_options if not option.startswith(("model.", "tokenizer."))
+    ]
+    settings = ["--set=" + option for option in settings if option != "--set"]
+    command = ["train", *corpus_files, "--out", tmp_path / "m", "--from", tiny_trained, *settings]
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "train", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        assert run(*command).exit_code == 130
+    assert (tmp_path / "m" / "config.yaml").exists()
+    result = run(*command)
+    assert result.exit_code == 0, result.stderr
+    vocabularies = [
+        (path / "tokenizer.model").read_bytes() for path in (tmp_path / "m", tiny_trained)
+    ]
+    assert vocabularies[0] == vocabularies[1]
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--minutes", "5", "--set", "train.steps=9"], "train.steps follows from the minutes"),
+        (["--minutes", "0"], "train.minutes"),
+        (["--from", "{model}", "--set", "model.d_model=32"], "model.d_model cannot be set"),
+        (["--from", "{model}", "--set", "tokenizer.kind=bpe"], "tokenizer.kind cannot be set"),
+        (["--from", "{path}/nowhere"], "is not a model directory"),
+        (["--set", "data.train=[a.en]"], "data.train"),
+        (["--set", "data.train=[1, 2]"], "data.train"),
+        (["--set", "train.freeze=[encodr.*]"], "matches no parameter"),
+    ],
+)
+def test_a_contradiction_is_a_message(corpus_files, tmp_path, tiny_trained, options, says):
+    filled = [option.format(model=tiny_trained, path=tmp_path) for option in options]
+    result = run("train", *corpus_files, "--out", tmp_path / "model", *filled)
+    assert result.exit_code == 1
+    assert says in result.stderr
+    assert "Traceback" not in result.stderr
+    assert not (tmp_path / "model").exists()
+
+
+def test_a_model_cannot_be_its_own_parent(corpus_files, model):
+    result = run("train", *corpus_files, "--out", model, "--from", model, "--fresh")
+    assert result.exit_code == 1
+    assert "--from and --out are the same directory" in result.stderr
+    assert (model / "model.safetensors").exists()
+
+
+def test_the_mean_of_models_is_a_model(model, tmp_path):
+    result = run("average", model, model, "--out", tmp_path / "mean")
+    assert result.exit_code == 0, result.stderr
+    assert "the mean of 2 models" in result.stdout
+    assert run("translate", tmp_path / "mean", stdin=b"the man\n").exit_code == 0
+    assert "the mean of 2 models" in run("info", tmp_path / "mean").stdout

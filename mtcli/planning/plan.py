@@ -10,6 +10,7 @@ from mtcli.planning.choices import Choice, choose
 from mtcli.planning.estimate import Estimate, estimate
 from mtcli.planning.machine import Machine, look_at_machine
 from mtcli.planning.survey import Survey, survey
+from mtcli.report.wording import duration
 
 
 @dataclass(frozen=True)
@@ -94,24 +95,16 @@ def _time(plan: Plan) -> str:
     seen = f"each pair seen {_times(expected.epochs)}"
     if plan.config.train.minutes is not None:
         steps = f"about {_roughly(expected.steps):,} steps at {pace}"
-        return f"{_duration(expected.seconds)}, as asked: {steps}; {seen}"
+        return f"{duration(expected.seconds)}, as asked: {steps}; {seen}"
     guess = " (a guess)" if plan.machine.gpu else ""  # only a CPU's speed is measured
     steps = f"{expected.steps:,} steps at {pace}"
-    return f"about {_duration(expected.seconds)}{guess}: {steps}; {seen}"
+    return f"about {duration(expected.seconds)}{guess}: {steps}; {seen}"
 
 
 def _times(epochs: float) -> str:
     if epochs > 1_000:
         return "over 1,000 times"
     return f"{epochs:.0f} times" if epochs >= 1.5 else "once" if epochs >= 0.75 else "not even once"
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 90 * 60:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"
 
 
 def _roughly(number: float) -> int:

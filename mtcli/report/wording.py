@@ -13,8 +13,7 @@ def farewell(event: Stopped | Finished) -> str:
     if isinstance(event, Finished):
         return (
             f"finished after step {event.step} ({event.reason}); "
-            f"best dev BLEU {event.bleu:.2f} at step {event.best_step}; "
-            f"the weights are those of {event.weights}"
+            f"dev BLEU {event.bleu:.2f} with the weights of {event.weights}"
         )
     how = "stopped after" if event.signal else "the time was up after"
     return f"{how} step {event.step}; run the same command again to go on"

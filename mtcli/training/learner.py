@@ -136,7 +136,12 @@ class Learner:
         if self.options.compile:
             objective.compile_model()
         if self.processes.size > 1 and self.options.sharding == "none":
-            return never_freed(DistributedDataParallel(objective))
+            # Buffers are the same everywhere, and gradients need no copy of their own.
+            return never_freed(
+                DistributedDataParallel(
+                    objective, broadcast_buffers=False, gradient_as_bucket_view=True
+                )
+            )
         return objective
 
     def _fitting(self, batch: Batch) -> list[Batch]:
