@@ -27,7 +27,8 @@ demo: .venv/core
 		| awk 'NR % 2 { print "  " $$0; next } { print "  -> " $$0 "\n" }'
 	$(BIN)/mtcli evaluate $(DEMO) data/demo/test.en data/demo/test.de
 	@echo
-	@echo "Now yours:  echo 'The old woman reads a book.' | $(BIN)/mtcli translate $(DEMO)"
+	@echo "How it went: $(DEMO)/report.html (open it in a browser)"
+	@echo "Now yours:   echo 'The old woman reads a book.' | $(BIN)/mtcli translate $(DEMO)"
 
 test: .venv/extras
 	$(BIN)/python -m pytest

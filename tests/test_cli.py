@@ -554,6 +554,24 @@ def test_the_same_command_goes_on_when_it_was_stopped_before_anything_was_learne
     assert vocabularies[0] == vocabularies[1]
 
 
+def test_a_plan_for_another_corpus_is_not_kept(corpus_files, tmp_path, monkeypatch):
+    from mtcli.training import run as training
+
+    command = ["train", *corpus_files, "--out", tmp_path / "m", "--set", "train.steps=2"]
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "train", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        assert run(*command).exit_code == 130
+        before = (tmp_path / "m" / "config.yaml").read_text()
+        assert run(*command).exit_code == 130
+        assert (tmp_path / "m" / "config.yaml").read_text() == before
+        for path in corpus_files:
+            path.write_text(path.read_text() * 200)
+        assert run(*command).exit_code == 130
+    after = (tmp_path / "m" / "config.yaml").read_text()
+    assert "corpus   12,000 pairs" in after
+    assert after != before
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [

@@ -117,6 +117,11 @@ def fixed_steps(directory: Path, config: Config) -> int | None:
     return load_saved_config(directory).train.steps
 
 
+def has_settings(directory: Path, config: Config) -> bool:
+    """Whether the run in `directory` has the settings of `config`."""
+    return not _differences(directory, config)
+
+
 def _differences(directory: Path, config: Config) -> list[str]:
     return differences(_as_compared(load_saved_config(directory)), _as_compared(config))
 

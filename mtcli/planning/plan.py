@@ -48,13 +48,12 @@ def review(corpus: Corpus, config: Config, machine: Machine | None = None) -> Pl
 def lines(plan: Plan) -> list[str]:
     """The plan in words: every choice with its reason, the expected cost, and how to object."""
     facts = {
-        "corpus": _corpus(plan),
         "machine": _machine(plan.machine),
         "model": f"{plan.estimate.n_parameters:,} parameters: {plan.config.model.summary()}",
         "memory": _memory(plan),
         "time": _time(plan),
     }
-    told = [f"{name:<9}{text}" for name, text in facts.items()]
+    told = [corpus_line(plan), *(_line(name, text) for name, text in facts.items())]
     if not plan.choices:
         return told
     how = "--set KEY=VALUE changes any choice, for instance --set model.dropout=0.1"
@@ -68,12 +67,17 @@ def _table(choices: Sequence[Choice]) -> Iterator[str]:
         yield f"  {choice.key:<{key_width}}  {choice.value!s:>{value_width}}  {choice.reason}"
 
 
-def _corpus(plan: Plan) -> str:
+def _line(name: str, text: str) -> str:
+    return f"{name:<9}{text}"
+
+
+def corpus_line(plan: Plan) -> str:
+    """What the corpus is like; the same for the same corpus."""
     seen, tokenizer = plan.survey, plan.config.tokenizer
     source, target = seen.pieces(tokenizer.vocab_size, is_shared=tokenizer.is_shared)
     characters = f"{seen.source.characters:.0f} and {seen.target.characters:.0f} characters"
     pieces = f"about {source:.0f} and {target:.0f} pieces"
-    return f"{seen.n_pairs:,} pairs; a line has {characters}, {pieces}"
+    return _line("corpus", f"{seen.n_pairs:,} pairs; a line has {characters}, {pieces}")
 
 
 def _machine(machine: Machine) -> str:

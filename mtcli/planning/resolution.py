@@ -4,11 +4,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mtcli.checkpoint.directory import is_run, load_saved_config
+from mtcli.checkpoint.directory import (
+    has_begun,
+    has_settings,
+    is_run,
+    load_saved_config,
+    saved_plan,
+)
 from mtcli.config import Config, Setting, load_config, overlaid
 from mtcli.data import read_corpus
 from mtcli.errors import ConfigError
-from mtcli.planning.plan import Plan, make_plan, review
+from mtcli.planning.plan import Plan, corpus_line, make_plan, review
 
 Notify = Callable[[str], None]
 
@@ -36,7 +42,20 @@ def resolve(wish: Wish) -> Config:
 
 def goes_on(wish: Wish) -> bool:
     """Whether the run has begun; what was chosen then stays chosen."""
-    return not wish.is_fresh and is_run(wish.out)
+    if wish.is_fresh or not is_run(wish.out):
+        return False
+    return has_begun(wish.out) or _is_still_planned(wish)
+
+
+def _is_still_planned(wish: Wish) -> bool:
+    """Whether a plan that nothing has come of yet is one for the same corpus and settings."""
+    saved = load_saved_config(wish.out)
+    config = overlaid(saved, [*_start(wish), *wish.settings])
+    if not has_settings(wish.out, config):
+        return False
+    corpus = corpus_line(review(read_corpus(*config.data.train, lambda _: None), config))
+    plan = saved_plan(wish.out)
+    return not plan or corpus in plan
 
 
 def plan_of(wish: Wish, notify: Notify) -> Plan:
