@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from mtcli import __version__
 from mtcli.__main__ import main
+from mtcli.checkpoint.state import Progress, load_checked
 from mtcli.cli import app
 
 
@@ -486,8 +487,8 @@ def test_ctrl_c_saves_exits_with_130_and_the_same_command_goes_on(
     assert process.returncode == 130
     assert "run the same command again to go on" in stderr
     [checkpoint] = (tmp_path / "model" / "checkpoints").iterdir()
+    step = Progress.from_json(load_checked(checkpoint)[0]).step
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    step = int(checkpoint.stem.removeprefix("step-"))
     while f"going on after step {step:,}" not in (line := process.stderr.readline()):
         assert line
     process.kill()
@@ -565,7 +566,8 @@ def test_a_plan_for_another_corpus_is_not_kept(corpus_files, tmp_path, monkeypat
         assert run(*command).exit_code == 130
         assert (tmp_path / "m" / "config.yaml").read_text() == before
         for path in corpus_files:
-            path.write_text(path.read_text() * 200)
+            lines = path.read_text(encoding="utf-8").splitlines()
+            path.write_text("".join(f"{line} {i}\n" for i in range(200) for line in lines))
         assert run(*command).exit_code == 130
     after = (tmp_path / "m" / "config.yaml").read_text()
     assert "corpus   12,000 pairs" in after
