@@ -358,7 +358,7 @@ def test_info_tells_what_a_model_is(model):
     for says in (
         "54 sentence pairs",
         "transformer, 2+2 layers, width 16",
-        "12 steps",
+        "60 steps",
         "tok:13a",
         "shortlist     dev BLEU",
         "times as fast",
