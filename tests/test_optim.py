@@ -31,6 +31,19 @@ def test_a_short_run_warms_up_in_a_tenth_of_its_steps():
     assert [schedule(step) for step in (1, 5, 20)] == [0.2, 1.0, 1.0]
 
 
+@pytest.mark.parametrize("name", ["trapezoid", "cosine", "inverse_sqrt"])
+@pytest.mark.parametrize("final", [0.0, 0.1])
+def test_every_schedule_can_end_where_it_is_told_to(name, final):
+    options = TrainConfig(schedule=name, steps=200, warmup=20, decay_share=0.3, final_rate=final)
+    schedule = build_schedule(options)
+    rates = [schedule(step) for step in range(1, 201)]
+    assert max(rates) == pytest.approx(1.0)
+    assert rates.index(max(rates)) <= 20
+    assert rates[140:] == sorted(rates[140:], reverse=True)
+    without_end = (20 / 200) ** 0.5 if name == "inverse_sqrt" else 1.0
+    assert rates[-1] == pytest.approx(final * without_end, abs=1e-9)
+
+
 def test_the_trapezoid_rises_stays_and_falls_to_zero_at_the_end():
     schedule = build_schedule(TrainConfig(steps=100, warmup=10, decay_share=0.5))
     assert [schedule(step) for step in (1, 5, 10, 50)] == [0.1, 0.5, 1.0, 1.0]

@@ -164,14 +164,15 @@ class TrainConfig(Section):
     """AdamW's memory of gradients and of their squares."""
     schedule: Literal["trapezoid", "cosine", "inverse_sqrt"] = "trapezoid"
     """trapezoid: up, level, down (also called warm-up-stable-decay). cosine: up, then down along a
-    cosine. inverse_sqrt: the paper's, which would go on for ever and ends when `steps` are done.
+    cosine. inverse_sqrt: the paper's, which falls to an end only where `decay_share` says so.
     """
     warmup: Whole = Field(100, ge=0)
     """Steps in which the learning rate rises to its highest; at most a tenth of all."""
-    decay_share: Real = Field(0.6, ge=0, le=1)
-    """trapezoid only: the last part of the steps, in which the rate falls."""
+    decay_share: Real | None = Field(None, ge=0, le=1)
+    """Last part of the steps, in which the rate falls to its end; null: 0.6 for trapezoid, none for
+    inverse_sqrt. cosine falls all the time."""
     final_rate: Real = Field(0.0, ge=0, le=1)
-    """trapezoid and cosine: where the rate ends, as a share of the highest."""
+    """Where a falling rate ends, as a share of what it would be otherwise."""
     label_smoothing: Real = Field(0.1, ge=0, lt=1)
     """Probability mass that the loss spreads over the whole vocabulary."""
     max_norm: Real | None = Field(1.0, gt=0)

@@ -22,9 +22,7 @@ def build_schedule(options: TrainConfig) -> Schedule:
 
 def trapezoid(options: TrainConfig, step: int) -> float:
     """Up in `warmup` steps, level, and down to `final_rate` at the last step."""
-    n_falling = options.decay_share * options.steps
-    left = (options.steps - step) / n_falling if n_falling else 1.0
-    return min(_rise(step, _n_rising(options)), _between(options.final_rate, min(left, 1.0)))
+    return min(_rise(step, _n_rising(options)), _fall(options, step, usual=0.6))
 
 
 def cosine(options: TrainConfig, step: int) -> float:
@@ -37,8 +35,12 @@ def cosine(options: TrainConfig, step: int) -> float:
 
 
 def inverse_sqrt(options: TrainConfig, step: int) -> float:
-    """Section 5.3 of the paper, in units of its highest value (d_model * warmup) ** -0.5."""
-    return min(_rise(step, options.warmup), math.sqrt(max(1, options.warmup) / step))
+    """Section 5.3 of the paper, in units of its highest value (d_model * warmup) ** -0.5.
+
+    It has no end of its own; with a `decay_share` it falls to one.
+    """
+    paper = min(_rise(step, options.warmup), math.sqrt(max(1, options.warmup) / step))
+    return paper * _fall(options, step, usual=0.0)
 
 
 def set_learning_rate(optimizers: list[Optimizer], factor: float) -> None:
@@ -50,6 +52,14 @@ def set_learning_rate(optimizers: list[Optimizer], factor: float) -> None:
 
 def _n_rising(options: TrainConfig) -> int:
     return min(options.warmup, options.steps // 10)
+
+
+def _fall(options: TrainConfig, step: int, usual: float) -> float:
+    """From 1 to `final_rate` over the last part of the steps."""
+    share = usual if options.decay_share is None else options.decay_share
+    n_falling = share * options.steps
+    left = (options.steps - step) / n_falling if n_falling else 1.0
+    return _between(options.final_rate, min(left, 1.0))
 
 
 def _rise(step: int, n_rising: int) -> float:
