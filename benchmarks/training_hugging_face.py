@@ -5,13 +5,11 @@ MarianMT from a configuration, with the loss of its Trainer (LabelSmoother) and 
 its own LengthGroupedSampler.
 """
 
-import json
-import resource
 import sys
-import time
 
 import numpy as np
 import torch
+from answering import answer
 from transformers import MarianConfig, MarianMTModel
 from transformers.trainer_pt_utils import LabelSmoother, LengthGroupedSampler
 
@@ -31,14 +29,13 @@ def main() -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-4, betas=(0.9, 0.98), fused=True)
     smoother = LabelSmoother(epsilon=0.1)
     rows = order(sources, sys.argv[2])
-    for line in sys.stdin:
-        began, n_tokens, n_positions = time.process_time(), 0, 0
-        for _ in range(int(line)):
+
+    def train(n_steps):
+        n_tokens, n_positions = 0, 0
+        for _ in range(n_steps):
             batch = next(rows)
-            source, labels = (
-                padded([sources[i] for i in batch], PAD),
-                padded([targets[i] for i in batch], -100),
-            )
+            source = padded([sources[i] for i in batch], PAD)
+            labels = padded([targets[i] for i in batch], -100)
             outputs = model(
                 input_ids=source,
                 attention_mask=(source != PAD).long(),
@@ -51,14 +48,9 @@ def main() -> None:
             optimizer.zero_grad()
             n_tokens += int((source != PAD).sum()) + int((labels != -100).sum())
             n_positions += source.numel() + labels.numel()
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        print(json.dumps({
-            "seconds": time.process_time() - began,
-            "tokens": n_tokens,
-            "positions": n_positions,
-            "memory": peak,
-            "loss": loss.item(),
-        }), flush=True)  # fmt: skip
+        return n_tokens, n_positions, loss.item()
+
+    answer(train)
 
 
 def configuration(vocab_size):

@@ -1,13 +1,11 @@
 """The training step of mtcli, for benchmarks/train.py: each line of stdin asks for some steps."""
 
-import json
-import resource
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import torch
+from answering import answer
 
 from mtcli.config import TrainConfig, TransformerConfig
 from mtcli.data import EncodedCorpus
@@ -42,20 +40,13 @@ def main() -> None:
     model = build_model(shape, size, size)
     learner = Learner(Objective(model, 0.1), build_optimizers(model, options), options)
     steps = fit(learner, prepared_ahead(Feed(corpus, 4096, 1).groups()))
-    for line in sys.stdin:
-        began, n_tokens, n_positions = time.process_time(), 0, 0
-        for _ in range(int(line)):
-            step = next(steps)
-            n_tokens += step.n_tokens
-            n_positions += step.n_positions
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        print(json.dumps({
-            "seconds": time.process_time() - began,
-            "tokens": n_tokens,
-            "positions": n_positions,
-            "memory": peak,
-            "loss": step.loss,
-        }), flush=True)  # fmt: skip
+
+    def train(n_steps: int) -> tuple[int, int, float]:
+        made = [next(steps) for _ in range(n_steps)]
+        n_tokens = sum(step.n_tokens for step in made)
+        return n_tokens, sum(step.n_positions for step in made), made[-1].loss
+
+    answer(train)
 
 
 if __name__ == "__main__":

@@ -65,7 +65,7 @@ def to_yaml(config: Config) -> str:
 
 def differences(old: Config, new: Config) -> list[str]:
     """One line for each setting in which two configurations differ."""
-    before, after = dict(_leaves(old.model_dump())), dict(_leaves(new.model_dump()))
+    before, after = dict(leaves(old.model_dump())), dict(leaves(new.model_dump()))
     return [
         f"{key}: {before.get(key)} before, {after.get(key)} now"
         for key in {**before, **after}
@@ -103,10 +103,11 @@ def _replaced(tree: Any, dotted: str, value: Any) -> dict[str, Any]:
     return {**tree, key: _replaced(tree.get(key) or {}, rest, value) if rest else value}
 
 
-def _leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[Setting]:
+def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[Setting]:
+    """The settings of a tree one by one, under their dotted keys."""
     for key, value in tree.items():
         if isinstance(value, dict):
-            yield from _leaves(value, f"{prefix}{key}.")
+            yield from leaves(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mtcli.config import Config, Setting, load_config
+from mtcli.config import Config, Setting, leaves, load_config
 from mtcli.data import Corpus
 from mtcli.planning.choices import Choice, choose
 from mtcli.planning.estimate import Estimate, estimate
@@ -30,7 +30,7 @@ def make_plan(corpus: Corpus, settings: Sequence[Setting], machine: Machine | No
     What the user sets is never chosen, and what hangs on it follows it. Only `train.steps`, with
     the intervals that are shares of it, depends on how fast the machine turns out to be just now.
     """
-    fixed = dict(_leaves(settings))
+    fixed = dict(leaves(dict(settings)))  # a whole section must not hide what it leaves open
     seen, machine = survey(corpus), _in_use(machine or look_at_machine(), fixed)
     choices = choose(seen, machine, fixed)
     chosen = [(choice.key, choice.value) for choice in choices]
@@ -119,12 +119,3 @@ def _roughly(number: float) -> int:
 def _in_use(machine: Machine, fixed: Mapping[str, Any]) -> Machine:
     """The machine without its GPU, if that is not to be used."""
     return replace(machine, gpu=None) if fixed.get("train.device") == "cpu" else machine
-
-
-def _leaves(settings: Sequence[Setting]) -> Iterator[Setting]:
-    """The settings one by one, so that a whole section does not hide what it leaves open."""
-    for key, value in settings:
-        if isinstance(value, dict):
-            yield from _leaves([(f"{key}.{name}", inner) for name, inner in value.items()])
-        else:
-            yield key, value

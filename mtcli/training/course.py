@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from mtcli.checkpoint.directory import WeightsInfo
 from mtcli.checkpoint.state import (
     Progress,
     remove_files,
@@ -19,7 +18,6 @@ from mtcli.checkpoint.state import (
     unneeded_weights,
     weights_path,
 )
-from mtcli.checkpoint.weights import save_weights
 from mtcli.errors import ConfigError
 from mtcli.report import Notice, RolledBack, StepDone, Stopped, Validated
 from mtcli.training.interrupt import StopRequest
@@ -195,16 +193,9 @@ def save(run: Run, progress: Progress, *, is_validated: bool) -> Progress:
 
 def save_best(run: Run, progress: Progress, weights: Mapping[str, Tensor]) -> None:
     """Make `weights` those to translate with, if their step is the best so far."""
-    if progress.best_step != progress.step or progress.step == 0:
-        return
-    info = WeightsInfo(
-        n_parameters=run.n_parameters,
-        step=progress.best_step,
-        bleu=progress.best_bleu,
-        signature=progress.signature,
-        n_pairs=len(run.data.train_set),
-    )
-    save_weights(run.directory, weights, info)
+    step = progress.step
+    if step and step == progress.best_step:
+        run.keep(weights, step=step, bleu=progress.best_bleu, signature=progress.signature)
 
 
 def diverged(error: DivergedError) -> ConfigError:

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from mtcli.checkpoint.directory import WeightsInfo, weights_info
+from mtcli.checkpoint.directory import weights_info
 from mtcli.checkpoint.state import DAMAGE, Progress, load_checked, weights_path
-from mtcli.checkpoint.weights import mean_of, save_weights
+from mtcli.checkpoint.weights import mean_of
 from mtcli.distributed import whole
 from mtcli.errors import MtcliError
 from mtcli.models import parameters_of
@@ -65,16 +65,14 @@ def _choose(run: Run, progress: Progress) -> None:
         if not is_best:
             continue
         best = replace(best, best_score=score, best_loss=measured.loss)
-        info = WeightsInfo(
-            n_parameters=run.n_parameters,
-            step=progress.step,
-            bleu=measured.bleu,
-            signature=measured.signature,
-            n_pairs=len(run.data.train_set),
-            weights=candidate.name,
-        )
         if run.processes.is_first:
-            save_weights(run.directory, candidate.weights, info)
+            run.keep(
+                candidate.weights,
+                step=progress.step,
+                bleu=measured.bleu,
+                signature=measured.signature,
+                name=candidate.name,
+            )
 
 
 def _candidates(run: Run, progress: Progress) -> list[Candidate]:

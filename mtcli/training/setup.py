@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mtcli.checkpoint.directory import LOG
-from mtcli.checkpoint.weights import load_into, load_model
+from mtcli.checkpoint.directory import LOG, WeightsInfo
+from mtcli.checkpoint.weights import load_into, load_model, save_weights
 from mtcli.config import Config
 from mtcli.distributed import Processes, whole
 from mtcli.feed import Augmentation, Feed, Group, Position, Share, prepared_ahead
@@ -77,6 +77,26 @@ class Run:
         """The weights that are validated and kept: the moving average's if there is one."""
         weights = self.average.weights if self.average else parameters_of(self.model)
         return {name: whole(weight) for name, weight in weights.items()}
+
+    def keep(
+        self,
+        weights: Mapping[str, Tensor],
+        *,
+        step: int,
+        bleu: float,
+        signature: str,
+        name: str = "",
+    ) -> None:
+        """Make `weights` those to translate with; `name` says whose, if not those of `step`."""
+        info = WeightsInfo(
+            n_parameters=self.n_parameters,
+            step=step,
+            bleu=bleu,
+            signature=signature,
+            n_pairs=len(self.data.train_set),
+            weights=name,
+        )
+        save_weights(self.directory, weights, info)
 
     def measure(self, weights: Mapping[str, Tensor] | None = None) -> Measured:
         """How good the validated weights are on the dev set, or others."""
