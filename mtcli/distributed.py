@@ -60,21 +60,28 @@ class Processes:
         dist.broadcast_object_list(values, src=0)
         return values[0]
 
-    def tensors_from_first(
-        self, tensors: Mapping[str, Tensor] | None, device: torch.device
-    ) -> dict[str, Tensor]:
-        """The first process's tensors, sent one by one; they need not fit into a message."""
+    def at_first(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """All of each tensor, in the first process's own memory; the others get nothing.
+
+        They must ask, too: where each of them holds a part, it is gathered, tensor by tensor.
+        """
+        gathered = ((name, whole(tensor)) for name, tensor in tensors.items())
+        return {name: tensor.cpu() for name, tensor in gathered if self.is_first}
+
+    def streamed(
+        self, tensors: Mapping[str, Tensor], device: torch.device
+    ) -> Iterator[tuple[str, Tensor]]:
+        """The first process's tensors, one after the other: no other need have room for all."""
         if self.size == 1:
-            return dict(tensors or {})
-        facts = {name: (x.shape, x.dtype) for name, x in (tensors or {}).items()}
-        received = {}
+            yield from tensors.items()
+            return
+        facts = {name: (tensor.shape, tensor.dtype) for name, tensor in tensors.items()}
         for name, (shape, dtype) in self.from_first(facts).items():
             buffer = torch.empty(shape, dtype=dtype, device=device)
-            if self.is_first and tensors:
+            if self.is_first:
                 buffer.copy_(tensors[name])
             dist.broadcast(buffer, src=0)
-            received[name] = buffer.cpu()
-        return received
+            yield name, buffer
 
     def dealt(self, items: Sequence[T]) -> Sequence[T]:
         """This process's part of some work."""

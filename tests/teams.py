@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import socket
+from collections.abc import Callable
 from pathlib import Path
 
 from mtcli.config import Config
@@ -13,9 +14,14 @@ _PROCESSES.set_forkserver_preload(["mtcli.training", "mtcli.engines.ct2"])
 
 def train_together(config: Config, directory: Path, size: int) -> None:
     """Train with `size` processes; all of them must succeed."""
+    work_together(train, size, config, directory)
+
+
+def work_together(work: Callable[..., None], size: int, *arguments: object) -> None:
+    """Let `size` processes do the same work; all of them must succeed."""
     port = _free_port()
     processes = [
-        _PROCESSES.Process(target=_run, args=(config, directory, rank, size, port))
+        _PROCESSES.Process(target=_run, args=(rank, size, port, work, *arguments))
         for rank in range(size)
     ]
     for process in processes:
@@ -25,10 +31,15 @@ def train_together(config: Config, directory: Path, size: int) -> None:
     assert [process.exitcode for process in processes] == [0] * size
 
 
-def _run(config: Config, directory: Path, rank: int, size: int, port: int) -> None:
-    import torch
-
+def train(config: Config, directory: Path) -> None:
+    """What each of them does."""
     from mtcli.training import train_run
+
+    train_run(config, directory, lambda _: None)
+
+
+def _run(rank: int, size: int, port: int, work: Callable[..., None], *arguments: object) -> None:
+    import torch
 
     torch.set_num_threads(1)
     os.environ |= {
@@ -38,7 +49,7 @@ def _run(config: Config, directory: Path, rank: int, size: int, port: int) -> No
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
     }
-    train_run(config, directory, lambda _: None)
+    work(*arguments)
 
 
 def _free_port() -> int:

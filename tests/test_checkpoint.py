@@ -42,7 +42,7 @@ def test_tied_matrices_are_written_once_and_stay_tied(tied, tmp_path):
     save_weights(tmp_path, parameters_of(first), INFO)
     tensors = load_file(tmp_path / "model.safetensors")
     assert len(tensors) == len(list(first.parameters()))
-    load_into(second, tensors, origin=tmp_path)
+    load_into(second, tensors.items(), origin=tmp_path)
     for name, tensor in parameters_of(second).items():
         assert torch.equal(tensor, parameters_of(first)[name])
     assert (second.to_logits.weight is second.target_embedding.weight) == (tied != "none")
@@ -55,7 +55,7 @@ def test_all_weights_that_do_not_match_are_listed(saved):
     tensors["surplus"] = torch.zeros(1)
     tensors["decoder_norm.bias"] = torch.zeros(99)
     with pytest.raises(CheckpointError) as error:
-        load_into(model, tensors, origin=directory)
+        load_into(model, tensors.items(), origin=directory)
     for says in (
         "encoder_norm.bias is missing",
         "surplus is not part of the model",

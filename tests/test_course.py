@@ -323,7 +323,7 @@ def test_exchanged_weights_come_back(tiny_config):
     model = build_model(tiny_config.model, 20, 20)
     own = {name: weight.clone() for name, weight in parameters_of(model).items()}
     zeros = {name: torch.zeros_like(weight) for name, weight in own.items()}
-    with exchanged(model, zeros):
+    with exchanged(model, zeros.items()):
         assert all((weight == 0).all() for weight in parameters_of(model).values())
     assert all(torch.equal(parameters_of(model)[name], weight) for name, weight in own.items())
 

@@ -8,8 +8,9 @@ import pytest
 import killing
 from mtcli.config import overlaid
 from mtcli.distributed import Processes
-from mtcli.training import train_run
-from teams import train_together
+from mtcli.training import learner, setup, train_run
+from teams import train, train_together, work_together
+from test_learner import CPU_ERROR, SmallMemory
 
 # Dropout draws lots for other parts of a step in every process; all else must be the same.
 SETTINGS = {"model.dropout": 0, "train.steps": 8, "train.average": 2, "train.ema": 0.9}
@@ -44,20 +45,71 @@ def test_many_processes_learn_what_one_learns(config, tmp_path, size, settings):
     assert scores(tmp_path / "many") == scores(tmp_path / "one")
 
 
-@pytest.mark.parametrize(("first", "then", "sharding"), [(2, 1, "none"), (1, 3, "full")])
-def test_another_number_of_processes_goes_on(config, tmp_path, first, then, sharding):
-    """The first part ends like a run of fewer steps whose schedule is the same: at a checkpoint."""
-    config = overlaid(config, [("train.sharding", sharding), ("train.keep_checkpoints", 9)])
-    run = tmp_path / "run"
-    train_together(config, tmp_path / "whole", 2)
-    train_together(config, run, first)
+def take_back(run) -> None:
+    """Let a run be as it was in its middle: like one of fewer steps with the same schedule."""
     for path in (run / "checkpoints").glob("step-00000008*"):
         path.unlink()
     log = run / "log.jsonl"
     lines = log.read_bytes().splitlines(keepends=True)
     log.write_bytes(b"".join(line for line in lines if b'"finished"' not in line))
+
+
+@pytest.mark.parametrize(("first", "then", "sharding"), [(2, 1, "none"), (1, 3, "full")])
+def test_another_number_of_processes_goes_on(config, tmp_path, first, then, sharding):
+    config = overlaid(config, [("train.sharding", sharding), ("train.keep_checkpoints", 9)])
+    run = tmp_path / "run"
+    train_together(config, tmp_path / "whole", 2)
+    train_together(config, run, first)
+    take_back(run)
     train_together(config, run, then)
     assert curve(run) == pytest.approx(curve(tmp_path / "whole"), rel=1e-4)
+
+
+@pytest.mark.parametrize("sharding", ["none", "full"])
+def test_as_many_processes_as_before_go_on_bit_for_bit(config, tmp_path, sharding):
+    """Of three processes or more: two numbers can be added up in one way only."""
+    config = overlaid(config, [("train.sharding", sharding), ("train.keep_checkpoints", 9)])
+    run = tmp_path / "run"
+    train_together(config, run, 3)
+    expected = killing.result(run)
+    take_back(run)
+    train_together(config, run, 3)
+    assert killing.result(run) == expected
+
+
+def train_watched(config, directory) -> None:
+    """Whenever the model was used for a validation, each process holds its share again."""
+    measure = setup.Run.measure
+
+    def watched(run, *arguments):
+        measured = measure(run, *arguments)
+        for parameter in run.model.parameters():
+            n_rows = -(-len(parameter) // run.processes.size)
+            assert len(parameter.to_local()) <= n_rows
+        return measured
+
+    setup.Run.measure = watched
+    train(config, directory)
+
+
+def test_no_process_keeps_more_than_its_share_of_a_model_that_is_shared_out(config, tmp_path):
+    config = overlaid(config, [("train.sharding", "full"), ("train.steps", 4)])
+    work_together(train_watched, 2, config, tmp_path / "run")
+
+
+def train_short_of_memory(config, directory) -> None:
+    """One of the processes has room for fewer positions than the others."""
+    if os.environ["RANK"] == "1":
+        learner.summed_loss = SmallMemory(40, CPU_ERROR)
+    train(config, directory)
+
+
+def test_all_processes_divide_batches_that_do_not_fit_for_one_of_them(config, tmp_path):
+    train_together(config, tmp_path / "ample", 2)
+    work_together(train_short_of_memory, 2, config, tmp_path / "short")
+    assert curve(tmp_path / "short") == pytest.approx(curve(tmp_path / "ample"), rel=1e-4)
+    notices = [event.get("text", "") for event in killing.result(tmp_path / "short")[1]]
+    assert any("batches are divided" in text for text in notices)
 
 
 def test_work_that_is_dealt_out_comes_back_in_its_order():

@@ -13,6 +13,7 @@ from mtcli.errors import EngineError
 from mtcli.evaluation import bleu
 from mtcli.models import build_model
 from mtcli.options import EngineOptions, Sampling, SearchOptions
+from mtcli.search import beam_search
 from mtcli.tokenizer import load_tokenizers
 
 EXACT = {
@@ -115,6 +116,25 @@ def test_both_engines_look_at_the_same_source_pieces(engines, sources):
                 assert (ours_ >= 0).all()
                 assert (ours_.sum(dim=-1) <= 1 + 1e-5).all()
     assert n_same >= 98
+
+
+def test_what_does_not_fit_into_memory_is_searched_in_halves(engines, sources, monkeypatch):
+    engine, options = engines["torch"], SearchOptions(beam_size=2)
+    sizes = []
+
+    def search(model, source, *arguments, **options):
+        sizes.append(len(source))
+        if len(source) > 10:
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to ...")
+        return beam_search(model, source, *arguments, **options)
+
+    expected = engine.search(sources[:30], options, limit=50)
+    monkeypatch.setattr("mtcli.engines.pytorch.beam_search", search)
+    found = engine.search(sources[:30], options, limit=50)
+    assert sizes == [30, 15, 7, 8, 15, 7, 8]
+    assert [[h.pieces for h in best] for best in found] == [
+        [h.pieces for h in best] for best in expected
+    ]
 
 
 @pytest.mark.parametrize("name", EXACT)

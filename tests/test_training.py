@@ -37,8 +37,7 @@ def encoded(corpus, tokenizers):
 
 def group_of(batches: list[Batch]) -> Group:
     """The batches of one step."""
-    n_words = sum(batch.n_words for batch in batches)
-    return Group(batches, Position(), n_words, n_tokens=0, n_positions=0)
+    return Group(batches, Position())
 
 
 def weights_after(groups: list[list[Batch]], **settings) -> torch.Tensor:

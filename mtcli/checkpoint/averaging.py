@@ -39,7 +39,7 @@ def average_models(models: Sequence[Path], out: Path) -> WeightsInfo:
     weights = [_tensors(path) for path in files]
     model = build_model(config.model, len(tokenizers.source), len(tokenizers.target))
     for path, tensors in zip(files, weights, strict=True):
-        load_into(model, tensors, origin=path)  # refuses what does not fit
+        load_into(model, tensors.items(), origin=path)  # refuses what does not fit
     info = WeightsInfo(
         n_parameters=infos[0].n_parameters,
         step=max(info.step for info in infos),

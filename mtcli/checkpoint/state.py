@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from mtcli.checkpoint.directory import CHECKPOINTS, PAUSE, checkpoint_paths
-from mtcli.checkpoint.weights import load_into, save_tensors
-from mtcli.distributed import placed, whole
+from mtcli.checkpoint.weights import save_tensors
+from mtcli.distributed import placed
 from mtcli.errors import CheckpointError
 from mtcli.feed import Position
 from mtcli.models import parameters_of
@@ -65,19 +65,27 @@ class Checkpoint:
 
     path: Path
     progress: Progress
-    tensors: dict[str, Tensor]
+    tensors: Tensors  # of several processes the first one has them
+
+    def part(self, name: str) -> dict[str, Tensor]:
+        """The tensors of the `model`, of its `optimizer`, or of the moving `average`."""
+        return _without(name, self.tensors)
 
 
 def snapshot(
     model: nn.Module, optimizers: list[Optimizer], average: Tensors | None
 ) -> dict[str, Tensor]:
-    """Every tensor that resuming needs; with several processes all of them must take it."""
-    tensors = {
+    """Every tensor that resuming needs, or what this process holds of it."""
+    return {
         **_prefixed("model", parameters_of(model)),
         **_prefixed("optimizer", _optimizer_tensors(model, optimizers)),
         **_prefixed("average", average or {}),
     }
-    return {name: whole(tensor).cpu() for name, tensor in tensors.items()}
+
+
+def validated_weights(tensors: Tensors) -> dict[str, Tensor]:
+    """Of a snapshot the weights that are validated and kept: the moving average if there is one."""
+    return _without("average", tensors) or _without("model", tensors)
 
 
 def save_checkpoint(directory: Path, tensors: Tensors, progress: Progress, *, keep: int) -> None:
@@ -132,17 +140,28 @@ def load_checked(path: Path) -> tuple[str, dict[str, Tensor]]:
     return facts["text"], tensors
 
 
-def restore(checkpoint: Checkpoint, model: nn.Module, optimizers: list[Optimizer]) -> None:
-    """Put model and optimizers back to where the checkpoint was written."""
-    load_into(model, _without("model", checkpoint.tensors), origin=checkpoint.path)
+def restore_optimizers(
+    model: nn.Module, optimizers: list[Optimizer], tensors: Iterable[tuple[str, Tensor]]
+) -> None:
+    """Let the optimizers remember `tensors`, and nothing else."""
+    parameters = dict(model.named_parameters())
+    owners = {
+        parameter: optimizer
+        for optimizer in optimizers
+        for group in optimizer.param_groups
+        for parameter in group["params"]
+    }
     for optimizer in optimizers:
         optimizer.state.clear()
-    _restore_optimizers(model, optimizers, _without("optimizer", checkpoint.tensors))
-
-
-def saved_average(checkpoint: Checkpoint) -> dict[str, Tensor]:
-    """The moving average of the weights, if the run keeps one."""
-    return _without("average", checkpoint.tensors)
+    for name, value in tensors:
+        key, _, parameter_name = name.partition("/")
+        if parameter_name not in parameters:
+            raise CheckpointError(f"the optimizer remembers {parameter_name}, which is not there")
+        parameter = parameters[parameter_name]
+        memory = value.to(parameter.device)
+        if memory.shape == parameter.shape:  # the number of steps is a single number
+            memory = placed(memory, like=parameter.detach())
+        owners[parameter].state[parameter][key] = memory
 
 
 def weights_path(directory: Path, step: int) -> Path:
@@ -196,25 +215,6 @@ def _optimizer_tensors(model: nn.Module, optimizers: list[Optimizer]) -> dict[st
         for parameter, memory in optimizer.state.items()
         for key, value in memory.items()
     }
-
-
-def _restore_optimizers(model: nn.Module, optimizers: list[Optimizer], tensors: Tensors) -> None:
-    parameters = dict(model.named_parameters())
-    owners = {
-        parameter: optimizer
-        for optimizer in optimizers
-        for group in optimizer.param_groups
-        for parameter in group["params"]
-    }
-    for name, value in tensors.items():
-        key, _, parameter_name = name.partition("/")
-        if parameter_name not in parameters:
-            raise CheckpointError(f"the optimizer remembers {parameter_name}, which is not there")
-        parameter = parameters[parameter_name]
-        memory = value.to(parameter.device)
-        if memory.shape == parameter.shape:  # the number of steps is a single number
-            memory = placed(memory, like=parameter.detach())
-        owners[parameter].state[parameter][key] = memory
 
 
 def _prefixed(prefix: str, tensors: Tensors) -> dict[str, Tensor]:

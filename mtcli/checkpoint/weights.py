@@ -1,6 +1,6 @@
 """The weights to translate with: from a model to model.safetensors and back."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,28 +48,30 @@ def load_model(directory: Path, device: torch.device) -> LoadedModel:
     tokenizers = load_tokenizers(directory)
     weights_info(directory)  # refuses what is missing or damaged
     model = build_model(config.model, len(tokenizers.source), len(tokenizers.target))
-    load_into(model, load_file(directory / WEIGHTS), origin=directory / WEIGHTS)
+    load_into(model, load_file(directory / WEIGHTS).items(), origin=directory / WEIGHTS)
     if not all(parameter.isfinite().all() for parameter in model.parameters()):
         path = directory / WEIGHTS
         raise CheckpointError(f"{path} is damaged: not all of its weights are numbers")
     return LoadedModel(config, tokenizers, model.to(device).eval())
 
 
-def load_into(model: nn.Module, tensors: Mapping[str, Tensor], *, origin: Path) -> None:
-    """Copy `tensors` into `model`; all that does not match is told at once."""
-    wanted = parameters_of(model)
-    problems = [f"{name} is missing" for name in wanted.keys() - tensors.keys()]
-    problems += [f"{name} is not part of the model" for name in tensors.keys() - wanted.keys()]
-    problems += [
-        f"{name} has shape {list(tensors[name].shape)}, expected {list(wanted[name].shape)}"
-        for name in wanted.keys() & tensors.keys()
-        if wanted[name].shape != tensors[name].shape
-    ]
+def load_into(model: nn.Module, tensors: Iterable[tuple[str, Tensor]], *, origin: Path) -> None:
+    """Copy `tensors` into `model`, one by one; all that does not match is told together."""
+    missing = parameters_of(model)
+    problems = []
+    for name, tensor in tensors:
+        parameter = missing.pop(name, None)
+        if parameter is None:
+            problems.append(f"{name} is not part of the model")
+        elif parameter.shape != tensor.shape:
+            shapes = f"{list(tensor.shape)}, expected {list(parameter.shape)}"
+            problems.append(f"{name} has shape {shapes}")
+        else:
+            parameter.copy_(placed(tensor, like=parameter))
+    problems += [f"{name} is missing" for name in missing]
     if problems:
         lines = "".join(f"\n  {problem}" for problem in sorted(problems))
         raise CheckpointError(f"{origin} does not fit the model of its config.yaml:{lines}")
-    for name, parameter in wanted.items():
-        parameter.copy_(placed(tensors[name], like=parameter))
 
 
 def mean_of(models: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:

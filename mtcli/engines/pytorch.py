@@ -32,7 +32,22 @@ class TorchEngine(Engine):
             self._generator.manual_seed(seed)
 
     def search(self, sources: list[Source], options: SearchOptions, limit: int) -> Found:
-        """For each source its n_best targets of at most `limit` pieces, best first."""
+        """For each source its n_best targets of at most `limit` pieces, best first.
+
+        Where memory is short, one half after the other.
+        """
+        try:
+            return self._search(sources, options, limit)
+        except RuntimeError as error:
+            if len(sources) == 1 or not is_out_of_memory(error):
+                raise
+        half = len(sources) // 2
+        return [
+            *self.search(sources[:half], options, limit),
+            *self.search(sources[half:], options, limit),
+        ]
+
+    def _search(self, sources: list[Source], options: SearchOptions, limit: int) -> Found:
         rows = [[*self.tokenizers.source.ids(source.pieces), EOS_ID] for source in sources]
         source = pad(rows, PAD_ID).to(self.device)
         prefix = self._prefix(sources)
@@ -76,6 +91,12 @@ class TorchEngine(Engine):
             n_target, n_source = len(hypothesis.ids), len(rows[i]) - 1
             result[i].append(None if weights is None else weights[k, :n_target, :n_source].tolist())
         return result
+
+
+def is_out_of_memory(error: RuntimeError) -> bool:
+    """Whether torch has asked for more memory than there is."""
+    is_cpu = "can't allocate memory" in str(error)  # for which torch has no class of its own
+    return isinstance(error, torch.OutOfMemoryError) or is_cpu
 
 
 def choose_device(name: str) -> torch.device:

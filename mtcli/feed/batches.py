@@ -18,6 +18,7 @@ from mtcli.tokenizer import BOS_ID, PAD_ID
 IGNORED = -100  # label of a position that does not count
 
 Rows = NDArray[np.int64]  # numbers of pairs
+Drawn = tuple[Rows, int]  # the pairs of a batch, and its seed
 
 
 @dataclass(frozen=True)
@@ -45,19 +46,18 @@ class Batch:
         return self._with(*(part.pin_memory() for part in self._parts()))
 
     def part(self, number: int, n_parts: int) -> "Batch":
-        """Every n-th pair: all parts together make the same step as the whole.
-
-        Where there are fewer pairs than parts, some parts are a pair of which nothing counts.
-        """
+        """Every n-th pair: all parts together make the same step as the whole."""
         rows = slice(number, None, n_parts)
         source, target_in, labels = self.source[rows], self.target_in[rows], self.labels[rows]
-        if len(source) == 0:
-            source, target_in = self.source[:1], self.target_in[:1]
-            labels = torch.full_like(target_in, IGNORED)
         n_words = int((labels != IGNORED).sum())
         n_tokens = n_words + int((source != PAD_ID).sum())
         seed = _mixed(self.seed, number, n_parts)
         return Batch(source, target_in, labels, n_words, n_tokens, seed)
+
+    def silent(self) -> "Batch":
+        """The same pairs, of which nothing counts."""
+        labels = torch.full_like(self.labels, IGNORED)
+        return replace(self, labels=labels, n_words=0, n_tokens=0)
 
     def _parts(self) -> tuple[Tensor, Tensor, Tensor]:
         return self.source, self.target_in, self.labels
@@ -81,14 +81,19 @@ BEGINNING = Position()
 class Group:
     """The batches of one step, and where reading goes on after them.
 
-    With several processes `batches` are those of one of them; the counts are of all.
+    With several processes they are those of one of them.
     """
 
     batches: list[Batch]
     after: Position
-    n_words: int
-    n_tokens: int
-    n_positions: int
+
+    def counts(self) -> tuple[int, int, int]:
+        """Words, tokens and positions."""
+        return (
+            sum(batch.n_words for batch in self.batches),
+            sum(batch.n_tokens for batch in self.batches),
+            sum(batch.n_positions for batch in self.batches),
+        )
 
 
 @dataclass(frozen=True)
@@ -112,37 +117,43 @@ class Feed:
 
     def groups(self, start: Position = BEGINNING) -> Iterator[Group]:
         """The steps from `start` on."""
-        whole: list[Batch] = []
+        drawn: list[Drawn] = []
         epoch, skipped = start.epoch, start.batch
         while True:
-            plan = epoch_plan(self.corpus, self.budget, np.random.default_rng([self.seed, epoch]))
+            plan = self._plan(epoch)
             for number in range(skipped, len(plan)):
-                seed = _mixed(self.seed, epoch, number)
-                whole.append(collate(self.corpus, plan[number], self.augmentation, seed))
-                if len(whole) == self.size:
-                    yield self._group(whole, Position(epoch, number + 1))
-                    whole = []
+                drawn.append((plan[number], _mixed(self.seed, epoch, number)))
+                if len(drawn) == self.size:
+                    yield Group(self._shared(drawn), Position(epoch, number + 1))
+                    drawn = []
             epoch, skipped = epoch + 1, 0
 
-    def _group(self, whole: list[Batch], after: Position) -> Group:
-        return Group(
-            batches=self._shared(whole),
-            after=after,
-            n_words=sum(batch.n_words for batch in whole),
-            n_tokens=sum(batch.n_tokens for batch in whole),
-            n_positions=sum(batch.n_positions for batch in whole),
-        )
+    def largest(self) -> Batch:
+        """What this process gets of the largest batch of the first epoch."""
+        source, target = self.corpus.source.lengths(), self.corpus.target.lengths()
+        plan = self._plan(epoch=0)
+        rows = max(plan, key=lambda rows: len(rows) * (source[rows].max() + target[rows].max()))
+        return self._shared([(rows, self.seed)] * self.size)[0]
 
-    def _shared(self, whole: list[Batch]) -> list[Batch]:
+    def _plan(self, epoch: int) -> list[Rows]:
+        return epoch_plan(self.corpus, self.budget, np.random.default_rng([self.seed, epoch]))
+
+    def _shared(self, drawn: list[Drawn]) -> list[Batch]:
         """This process's part: some of the batches if they can be dealt out, else of each a part.
 
         Pairs of a batch stand in the order of their lengths, so that every n-th of them makes
-        parts of like work.
+        parts of like work. Where there are fewer pairs than processes, some get one that does not
+        count: all must take part in the exchange of gradients.
         """
         rank, size = self.share.rank, self.share.size
-        if len(whole) % size == 0:
-            return whole[rank::size]
-        return [batch.part(rank, size) for batch in whole]
+        if len(drawn) % size == 0:
+            return [collate(self.corpus, *one, self.augmentation) for one in drawn[rank::size]]
+        return [
+            collate(self.corpus, rows[rank::size], _mixed(seed, rank, size), self.augmentation)
+            if rank < len(rows)
+            else collate(self.corpus, rows[:1], seed).silent()
+            for rows, seed in drawn
+        ]
 
 
 def epoch_plan(corpus: EncodedCorpus, budget: int, random: np.random.Generator) -> list[Rows]:
@@ -158,7 +169,7 @@ def batches_in_order(corpus: EncodedCorpus, budget: int) -> Iterator[Batch]:
 
 
 def collate(
-    corpus: EncodedCorpus, rows: Rows, augmentation: Augmentation | None = None, seed: int = 0
+    corpus: EncodedCorpus, rows: Rows, seed: int = 0, augmentation: Augmentation | None = None
 ) -> Batch:
     """One batch of the given pairs, as they are or as `augmentation` lets them be seen."""
     sources = [corpus.source[row] for row in rows]

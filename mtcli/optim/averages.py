@@ -1,6 +1,6 @@
 """A moving average of the weights of a run."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from mtcli.distributed import placed
 from mtcli.models import parameters_of
 
-Weights = Mapping[str, Tensor]
+Weights = Iterable[tuple[str, Tensor]]
 
 
 class MovingAverage:
@@ -34,8 +34,8 @@ class MovingAverage:
 
     def load(self, weights: Weights) -> None:
         """Go on from an average that was saved."""
-        for name, average in self.weights.items():
-            average.copy_(placed(weights[name], like=average))
+        for name, weight in weights:
+            self.weights[name].copy_(placed(weight, like=self.weights[name]))
 
 
 @contextmanager
@@ -46,10 +46,11 @@ def exchanged(model: nn.Module, weights: Weights) -> Iterator[None]:
     try:
         yield
     finally:
-        _copy(own, model)
+        _copy(own.items(), model)
 
 
 @torch.no_grad()
 def _copy(weights: Weights, model: nn.Module) -> None:
-    for name, parameter in parameters_of(model).items():
-        parameter.copy_(placed(weights[name], like=parameter))
+    parameters = parameters_of(model)
+    for name, weight in weights:
+        parameters[name].copy_(placed(weight, like=parameters[name]))

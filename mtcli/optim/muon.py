@@ -1,8 +1,11 @@
 """Muon: the optimizer of the layers' matrices."""
 
+from collections.abc import Iterator
+
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from mtcli.distributed import ALONE, Processes, placed, whole
@@ -32,8 +35,15 @@ class Muon(Optimizer):
     def step(self) -> None:  # type: ignore[override]  # without torch's rarely used closure
         """Update all parameters that have a gradient."""
         for group in self.param_groups:
-            for matrices in _by_shape(group["params"]):
+            for matrices in self._portions(group["params"]):
                 self._update(matrices, group["lr"], group["momentum"], group["weight_decay"])
+
+    def _portions(self, parameters: list[nn.Parameter]) -> Iterator[list[Tensor]]:
+        """Matrices of one shape: all, or one for each process where they must first be gathered."""
+        for matrices in _by_shape(parameters):
+            size = self.processes.size if isinstance(matrices[0], DTensor) else len(matrices)
+            for i in range(0, len(matrices), size):
+                yield matrices[i : i + size]
 
     def _update(
         self, matrices: list[Tensor], lr: float, momentum: float, weight_decay: float

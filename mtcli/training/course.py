@@ -16,6 +16,7 @@ from mtcli.checkpoint.state import (
     save_pause,
     snapshot,
     unneeded_weights,
+    validated_weights,
     weights_path,
 )
 from mtcli.errors import ConfigError
@@ -173,12 +174,12 @@ def is_better(score: float, loss: float, progress: Progress) -> bool:
 def save(run: Run, progress: Progress, *, is_validated: bool) -> Progress:
     """Write a checkpoint, and the weights to translate with if they are the best so far."""
     average = run.average.weights if run.average else None
-    tensors = snapshot(run.model, run.learner.optimizers, average)
-    weights = run.validated_weights()
+    tensors = run.processes.at_first(snapshot(run.model, run.learner.optimizers, average))
     progress = replace(progress, scaler=run.learner.scaler.state_dict())
     if not run.processes.is_first:
         return progress
     progress = replace(progress, log_size=run.log.size())
+    weights = validated_weights(tensors)
     if not is_validated:
         save_pause(run.directory, tensors, progress)
         return progress

@@ -8,7 +8,6 @@ from torch import Tensor
 from mtcli.checkpoint.directory import weights_info
 from mtcli.checkpoint.state import DAMAGE, Progress, load_checked, weights_path
 from mtcli.checkpoint.weights import mean_of
-from mtcli.distributed import whole
 from mtcli.errors import MtcliError
 from mtcli.models import parameters_of
 from mtcli.report import Finished, Notice
@@ -24,7 +23,7 @@ class Candidate:
     """Weights that might be better than those of the best validation."""
 
     name: str
-    weights: Mapping[str, Tensor]
+    weights: Mapping[str, Tensor]  # of several processes the first one has them
 
 
 def finish(run: Run, progress: Progress, reason: str) -> Finished:
@@ -52,7 +51,7 @@ def _choose(run: Run, progress: Progress) -> None:
     """Keep the best of all weights there are: validated ones are kept already."""
     best = progress
     for candidate in _candidates(run, progress):
-        measured = run.measure(candidate.weights)
+        measured = run.measure(run.processes.streamed(candidate.weights, run.learner.device))
         score = measured.score(run.config.train.metric)
         is_best = is_better(score, measured.loss, best)
         verdict = "better than" if is_best else "not better than"
@@ -79,24 +78,23 @@ def _candidates(run: Run, progress: Progress) -> list[Candidate]:
     found = []
     steps = [step for step, _ in progress.kept]
     if len(steps) > 1:
-        kept = _mean_of_kept(run, steps) if run.processes.is_first else None
-        mean = run.processes.tensors_from_first(kept, run.learner.device)
-        if mean:
+        mean = _mean_of_kept(run, steps) if run.processes.is_first else {}
+        if run.processes.from_first(bool(mean)):
             found.append(Candidate(f"the mean of steps {_listed(steps)}", mean))
     if run.average:
-        own = {name: whole(weight).clone() for name, weight in parameters_of(run.model).items()}
+        own = run.processes.at_first(parameters_of(run.model))
         found.append(Candidate("the last step without moving average", own))
     return found
 
 
-def _mean_of_kept(run: Run, steps: list[int]) -> dict[str, Tensor] | None:
+def _mean_of_kept(run: Run, steps: list[int]) -> dict[str, Tensor]:
     weights = []
     for path in (weights_path(run.directory, step) for step in steps):
         try:
             weights.append(load_checked(path)[1])
         except DAMAGE as error:
             run.report(Notice(f"no mean: {path.name} is damaged ({error})"))
-            return None
+            return {}
     return mean_of(weights)
 
 

@@ -1,6 +1,7 @@
 """One step: from the batches of a group to an update of the weights."""
 
 import math
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ from torch.optim import Optimizer
 
 from mtcli.config import TrainConfig
 from mtcli.distributed import ALONE, Processes, never_freed, whole
+from mtcli.engines.pytorch import is_out_of_memory
 from mtcli.errors import ConfigError
 from mtcli.feed import Batch, Group
 from mtcli.loss import summed_loss
@@ -47,8 +49,11 @@ class Objective(nn.Module):
 class Outcome:
     """What a step has shown before it changed anything."""
 
-    loss: float  # nats per word, over all processes
+    loss: float  # nats per word, over all processes, as are the counts
     gradient_norm: float
+    n_words: int
+    n_tokens: int
+    n_positions: int
 
 
 class Learner:
@@ -73,27 +78,51 @@ class Learner:
         )  # float16 alone has too small a range for gradients
         self.objective = self._distributed(objective)
         self.most_positions: int | None = None  # of a batch, if larger ones did not fit
+        self._is_settled = not isinstance(self.objective, DistributedDataParallel)
         self._has_overflown = False
+
+    def settle(self, largest: Callable[[], Batch]) -> None:
+        """Let processes find out, before their first step, how large a batch may be for all.
+
+        In a step they wait for each other's gradients, which one without memory would never send.
+        Also, torch arranges the exchange of gradients by what it sees in the first one: here, for
+        a run that goes on is to add them up in the order of one that was never interrupted.
+        """
+        if self._is_settled:
+            return
+        self._is_settled = True
+        self.model.train()
+        batch = largest()
+        while any(self.processes.gather(not self._fits(batch))):
+            self._halve(self._fitting(batch))
+        self._backward(batch.part(0, len(batch.source)), scale=0.0)
+        self.forget()
 
     def learn(self, group: Group) -> Outcome:
         """Leave the gradients of `group` in the model."""
         self.model.train()
+        counts = self.processes.total(group.counts(), self.device)
+        n_words, n_tokens, n_positions = map(int, counts)
         while True:
             batches = [part for batch in group.batches for part in self._fitting(batch)]
             try:
-                loss = self._add_gradients(batches, group.n_words)
+                loss = self._add_gradients(batches, n_words)
                 break
             except RuntimeError as error:
-                if not _is_out_of_memory(error):
+                if not is_out_of_memory(error):
                     raise
-                self._halve(batches, error)
+                if self.processes.size > 1:  # the others wait, and cannot be told
+                    raise _too_large("out of memory") from error
+                self.forget()
+                self._halve(batches)
         for optimizer in self.optimizers:
             self.scaler.unscale_(optimizer)
         longest = self.options.max_norm or math.inf
         norm = whole(nn.utils.clip_grad_norm_(self.model.parameters(), longest)).item()
         # float16 overflows now and then: such a step is left out, and the next ones scaled down.
         self._has_overflown = self.scaler.is_enabled() and not math.isfinite(norm)
-        return Outcome(loss / group.n_words, 0.0 if self._has_overflown else norm)
+        norm = 0.0 if self._has_overflown else norm
+        return Outcome(loss / n_words, norm, n_words, n_tokens, n_positions)
 
     def update(self, number: int, factor: float) -> None:
         """Change the weights in step `number`, with `factor` of the scheduled learning rate."""
@@ -114,17 +143,40 @@ class Learner:
         scale = self.processes.size / n_words  # torch takes the mean over the processes
         total = torch.zeros((), device=self.device)
         for i, batch in enumerate(batches):
-            torch.manual_seed(batch.seed)
-            on_device = batch.to(self.device)
             with self._synchronised(is_last=i == len(batches) - 1):
-                with torch.autocast(
-                    self.device.type, self.dtype, enabled=self.dtype != torch.float32
-                ):
-                    loss = self.objective(on_device.source, on_device.target_in, on_device.labels)
-                self.scaler.scale(loss * scale).backward()
-            total += loss.detach()
+                total += self._backward(batch, scale)
         [loss_of_all] = self.processes.total([total.item()], self.device)
         return loss_of_all
+
+    def _backward(self, batch: Batch, scale: float) -> Tensor:
+        """The summed loss of `batch`, with `scale` times its gradient added to what there is."""
+        torch.manual_seed(batch.seed)
+        batch = batch.to(self.device)
+        with torch.autocast(self.device.type, self.dtype, enabled=self.dtype != torch.float32):
+            loss: Tensor = self.objective(batch.source, batch.target_in, batch.labels)
+        scaled: Tensor = self.scaler.scale(loss * scale)
+        scaled.backward()  # type: ignore[no-untyped-call]
+        return loss.detach()
+
+    def _fits(self, batch: Batch) -> bool:
+        """Whether this process has memory for `batch` and for what its optimizers will remember."""
+        try:
+            memory = [
+                torch.empty_like(parameter)
+                for parameter in self.model.parameters()
+                for _ in range(0 if self.optimizers[0].state else 2)
+            ]
+            with self._synchronised(is_last=False):
+                for part in self._fitting(batch):
+                    self._backward(part, scale=0.0)
+            del memory
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            return False
+        finally:
+            self.forget()
+        return True
 
     def _synchronised(self, *, is_last: bool) -> Any:
         """Processes exchange gradients once in a step: in its last backward pass."""
@@ -139,7 +191,7 @@ class Learner:
             # Buffers are the same everywhere, and gradients need no copy of their own.
             return never_freed(
                 DistributedDataParallel(
-                    objective, broadcast_buffers=False, gradient_as_bucket_view=True
+                    objective, forward_sync_buffers=False, gradient_as_bucket_view=True
                 )
             )
         return objective
@@ -151,18 +203,14 @@ class Learner:
         n_parts = min(len(batch.source), math.ceil(batch.n_positions / self.most_positions))
         return [batch.part(i, n_parts) for i in range(n_parts)]
 
-    def _halve(self, batches: list[Batch], error: RuntimeError) -> None:
-        """Make batches half as large from now on, if that can help."""
-        is_alone = all(len(batch.source) == 1 for batch in batches)
-        if is_alone or self.processes.size > 1:
-            raise ConfigError(
-                "out of memory" + (", even with a single pair" if is_alone else ""),
-                hint="lower data.batch_tokens, data.max_length or model.d_model",
-            ) from error
-        self.forget()
-        self.most_positions = max(batch.n_positions for batch in batches) // 2
+    def _halve(self, batches: list[Batch]) -> None:
+        """Make batches half as large from now on, in all processes, if that can help."""
+        if max(self.processes.gather(max(len(batch.source) for batch in batches))) == 1:
+            raise _too_large("out of memory, even with a single pair")
+        largest = max(batch.n_positions for batch in batches)
+        self.most_positions = min(self.processes.gather(largest // 2))
 
 
-def _is_out_of_memory(error: RuntimeError) -> bool:
-    is_cpu = "can't allocate memory" in str(error)  # for which torch has no class of its own
-    return isinstance(error, torch.OutOfMemoryError) or is_cpu
+def _too_large(message: str) -> ConfigError:
+    hint = "lower data.batch_tokens, data.max_length or model.d_model"
+    return ConfigError(message, hint=hint)

@@ -55,9 +55,9 @@ def fit(
             number=number,
             loss=outcome.loss,
             learning_rate=learner.optimizers[0].param_groups[0]["lr"],
-            n_words=group.n_words,
-            n_tokens=group.n_tokens,
-            n_positions=group.n_positions,
+            n_words=outcome.n_words,
+            n_tokens=outcome.n_tokens,
+            n_positions=outcome.n_positions,
             seconds=now - began,
             after=group.after,
         )

@@ -1,5 +1,7 @@
 """Going back to where a run was: to its last checkpoint, or to its beginning."""
 
+from functools import partial
+
 import torch
 
 from mtcli.checkpoint.directory import CHECKPOINTS
@@ -8,16 +10,16 @@ from mtcli.checkpoint.state import (
     Checkpoint,
     Progress,
     load_checkpoint,
-    restore,
-    saved_average,
+    restore_optimizers,
 )
+from mtcli.checkpoint.weights import load_into
 from mtcli.errors import CheckpointError
 from mtcli.report import Notice
 from mtcli.training.setup import Place, Run, build_run
 
 
 def find_checkpoint(place: Place, *, validated: bool = False) -> Checkpoint | None:
-    """The last whole checkpoint, as the first process finds it; the others get it from there."""
+    """The last whole checkpoint; of several processes the first one has its tensors."""
     processes, directory = place.processes, place.directory
     found = None
     if processes.is_first:
@@ -29,15 +31,16 @@ def find_checkpoint(place: Place, *, validated: bool = False) -> Checkpoint | No
     progress = processes.from_first(found.progress if found else None)
     if progress is None:
         return None
-    tensors = processes.tensors_from_first(found.tensors if found else None, place.device)
-    return Checkpoint(found.path if found else directory / CHECKPOINTS, progress, tensors)
+    return found or Checkpoint(directory / CHECKPOINTS, progress, {})
 
 
 def resume(run: Run, checkpoint: Checkpoint) -> Progress:
     """Put `run` to where `checkpoint` was written."""
-    restore(checkpoint, run.model, run.learner.optimizers)
+    stream = partial(run.processes.streamed, device=run.learner.device)
+    load_into(run.model, stream(checkpoint.part("model")), origin=checkpoint.path)
+    restore_optimizers(run.model, run.learner.optimizers, stream(checkpoint.part("optimizer")))
     if run.average:
-        run.average.load(saved_average(checkpoint))
+        run.average.load(stream(checkpoint.part("average")))
     if checkpoint.progress.scaler:
         run.learner.scaler.load_state_dict(dict(checkpoint.progress.scaler))
     run.learner.most_positions = checkpoint.progress.most_positions

@@ -21,7 +21,7 @@ from mtcli.checkpoint.directory import (
     saved_plan,
 )
 from mtcli.checkpoint.files import write_file
-from mtcli.checkpoint.state import Checkpoint, Progress
+from mtcli.checkpoint.state import Checkpoint, Progress, validated_weights
 from mtcli.config import Config
 from mtcli.distributed import Processes, is_distributed, local_rank, processes
 from mtcli.engines.pytorch import choose_device
@@ -166,9 +166,8 @@ def _open(config: Config, place: Place, options: RunOptions) -> tuple[Run, Progr
 
 def _go_on(run: Run, checkpoint: Checkpoint) -> Progress:
     progress = resume(run, checkpoint)
-    weights = run.validated_weights()
-    if run.processes.is_first:
-        save_best(run, progress, weights)  # a kill may have come between checkpoint and weights
+    if run.processes.is_first:  # a kill may have come between checkpoint and weights
+        save_best(run, progress, validated_weights(checkpoint.tensors))
     run.place.show(Notice(f"going on after step {progress.step:,}"))
     return progress
 

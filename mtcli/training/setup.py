@@ -1,7 +1,7 @@
 """All that training works with, made from a configuration and from data."""
 
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,14 +12,14 @@ from torch import Tensor
 from mtcli.checkpoint.directory import LOG, WeightsInfo
 from mtcli.checkpoint.weights import load_into, load_model, save_weights
 from mtcli.config import Config
-from mtcli.distributed import Processes, whole
+from mtcli.distributed import ALONE, Processes
 from mtcli.feed import Augmentation, Feed, Group, Position, Share, prepared_ahead
 from mtcli.models import TrainableModel, build_model, parameters_of
 from mtcli.optim import MovingAverage, build_optimizers, exchanged, freeze
 from mtcli.report import Event, EventLog
 from mtcli.training.learner import Learner, Objective
 from mtcli.training.preparation import Prepared
-from mtcli.training.sharding import is_sharded, shard
+from mtcli.training.sharding import gathered_in_use, is_sharded, shard
 from mtcli.training.validation import Measured
 
 Show = Callable[[Event], None]
@@ -73,11 +73,6 @@ class Run:
             self.log(event)
             self.place.show(event)
 
-    def validated_weights(self) -> dict[str, Tensor]:
-        """The weights that are validated and kept: the moving average's if there is one."""
-        weights = self.average.weights if self.average else parameters_of(self.model)
-        return {name: whole(weight) for name, weight in weights.items()}
-
     def keep(
         self,
         weights: Mapping[str, Tensor],
@@ -98,41 +93,41 @@ class Run:
         )
         save_weights(self.directory, weights, info)
 
-    def measure(self, weights: Mapping[str, Tensor] | None = None) -> Measured:
+    def measure(self, weights: Iterable[tuple[str, Tensor]] | None = None) -> Measured:
         """How good the validated weights are on the dev set, or others."""
-        if weights is None and (self.average or is_sharded(self.model)):
-            weights = self.validated_weights()
+        if weights is None and self.average:
+            weights = self.average.weights.items()
         if weights is None:
-            return self._measure(self.model)
-        if is_sharded(self.model):
-            return self._measure(self._whole_model(weights))
+            return self._measure()
         with exchanged(self.model, weights):
-            return self._measure(self.model)
-
-    def _measure(self, model: TrainableModel[Any]) -> Measured:
-        data = self.data
-        return data.dev_set.measure(model, data.tokenizers, self.config, self.processes)
-
-    def _whole_model(self, weights: Mapping[str, Tensor]) -> TrainableModel[Any]:
-        """A model of one piece: search does not know how to work with a share of one."""
-        tokenizers = self.data.tokenizers
-        model = build_model(self.config.model, len(tokenizers.source), len(tokenizers.target))
-        load_into(model, weights, origin=self.directory)
-        return model.to(self.place.device)
+            return self._measure()
 
     def rehearse_validation(self) -> float:
         """Seconds that a validation takes with a model that knows where to end."""
+        return self._measure(self.data.dev_set.usual_length()).seconds
+
+    def _measure(self, longest: int | None = None) -> Measured:
+        """Of a model that is shared out, each part comes together from all processes when it is
+        used: then all of them do all the work, in step.
+        """
+        team = ALONE if is_sharded(self.model) else self.processes
         data = self.data
-        model = self.model
-        if is_sharded(model):
-            model = self._whole_model(self.validated_weights())
-        return data.dev_set.rehearse(model, data.tokenizers, self.config, self.processes)
+        with gathered_in_use(self.model):
+            return data.dev_set.measure(self.model, data.tokenizers, self.config, team, longest)
 
     def steps_from(self, position: Position) -> Generator[Group]:
         """The training data of all steps to come, prepared in the background."""
+        feed = self._feed()
+        self.learner.settle(feed.largest)
+        groups = feed.groups(position)
+        if self.learner.device.type == "cuda":
+            groups = map(_pinned, groups)
+        return prepared_ahead(groups)
+
+    def _feed(self) -> Feed:
         options = self.config.data
         is_augmented = options.subword_sampling or options.word_dropout
-        feed = Feed(
+        return Feed(
             self.data.train_set,
             options.batch_tokens,
             self.config.train.seed,
@@ -140,24 +135,22 @@ class Run:
             Share(self.processes.rank, self.processes.size),
             Augmentation(self.data.tokenizers, options) if is_augmented else None,
         )
-        groups = feed.groups(position)
-        if self.learner.device.type == "cuda":
-            groups = map(_pinned, groups)
-        return prepared_ahead(groups)
 
 
 def build_run(config: Config, place: Place, data: Prepared) -> Run:
     """A new run: a function of its data, its settings and its seed."""
     torch.manual_seed(config.train.seed)
     sizes = len(data.tokenizers.source), len(data.tokenizers.target)
-    model = build_model(config.model, *sizes).to(place.device)
+    model = build_model(config.model, *sizes)
     if config.train.start_from:
-        parent = load_model(config.train.start_from, place.device).model
-        load_into(model, parameters_of(parent), origin=config.train.start_from)
+        parent = load_model(config.train.start_from, torch.device("cpu")).model
+        load_into(model, parameters_of(parent).items(), origin=config.train.start_from)
     freeze(model, config.train.freeze)
-    objective = Objective(model, config.train.label_smoothing)
     if config.train.sharding == "full" and place.processes.size > 1:
-        shard(objective)
+        shard(model)  # which brings them to the device part by part: it need not hold them all
+    else:
+        model.to(place.device)
+    objective = Objective(model, config.train.label_smoothing)
     optimizers = build_optimizers(model, config.train, place.processes)
     return Run(
         config=config,
@@ -170,10 +163,4 @@ def build_run(config: Config, place: Place, data: Prepared) -> Run:
 
 
 def _pinned(group: Group) -> Group:
-    return Group(
-        [batch.pinned() for batch in group.batches],
-        group.after,
-        group.n_words,
-        group.n_tokens,
-        group.n_positions,
-    )
+    return Group([batch.pinned() for batch in group.batches], group.after)

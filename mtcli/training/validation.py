@@ -1,6 +1,5 @@
 """Measuring a model while it trains: loss, and BLEU and chrF of real translations."""
 
-import math
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -51,10 +50,12 @@ class DevSet:
         tokenizers: Tokenizers,
         config: Config,
         processes: Processes,
-        *,
         longest: int | None = None,
     ) -> Measured:
-        """Measure `model`, which is in evaluation mode afterwards; all processes do a part."""
+        """Measure `model`, which is in evaluation mode afterwards; all processes do a part.
+
+        Translations are cut off after `longest` pieces.
+        """
         began = time.perf_counter()
         batches = list(batches_in_order(self.encoded, config.data.batch_tokens))
         parts = processes.gather(total_loss(model, processes.dealt(batches)))
@@ -80,13 +81,6 @@ class DevSet:
             samples=tuple(Sample(*sample) for sample in list(samples)[:_N_SAMPLES]),
         )
 
-    def rehearse(
-        self,
-        model: TrainableModel[Any],
-        tokenizers: Tokenizers,
-        config: Config,
-        processes: Processes,
-    ) -> float:
-        """Seconds that a validation takes when translations are as long as they should be."""
-        usual = math.ceil(self.encoded.target.lengths().mean())
-        return self.measure(model, tokenizers, config, processes, longest=usual).seconds
+    def usual_length(self) -> int:
+        """Pieces of a translation as long as it should be."""
+        return int(self.encoded.target.lengths().mean()) + 1
