@@ -1,5 +1,14 @@
 """One YAML file becomes one frozen `Config`; all its mistakes are told at once."""
 
+from mtcli.config.architectures import (
+    ARCHITECTURES,
+    AttentionConfig,
+    DecoderOnlyConfig,
+    Maps,
+    ModelConfig,
+    RnnConfig,
+    TransformerConfig,
+)
 from mtcli.config.load import (
     HEAD,
     Setting,
@@ -17,13 +26,18 @@ from mtcli.config.sections import (
     SearchConfig,
     TokenizerConfig,
     TrainConfig,
-    TransformerConfig,
 )
 
 __all__ = [
+    "ARCHITECTURES",
     "HEAD",
+    "AttentionConfig",
     "Config",
     "DataConfig",
+    "DecoderOnlyConfig",
+    "Maps",
+    "ModelConfig",
+    "RnnConfig",
     "SearchConfig",
     "Setting",
     "TokenizerConfig",

@@ -8,7 +8,8 @@ from typing import Any, get_args
 import yaml
 from pydantic import ValidationError
 
-from mtcli.config.sections import Config, Section
+from mtcli.config.section import Section
+from mtcli.config.sections import Config
 from mtcli.errors import ConfigError
 
 Setting = tuple[str, Any]  # a dotted key and its value
@@ -114,8 +115,13 @@ def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[Setting]:
 
 def _explain(problem: Mapping[str, Any]) -> str:
     """One line a user can act on: where, what, and for a wrong key the key that was meant."""
-    where = ".".join(str(part) for part in problem["loc"])
+    where = ".".join(str(part) for part in _location(problem))
     match problem["type"]:
+        case "union_tag_invalid":
+            known = problem["ctx"]["expected_tags"]
+            return f"{where}.arch: must be one of {known} (got {problem['ctx']['tag']!r})"
+        case "union_tag_not_found":
+            return f"{where}: expected a section (got {problem['input']!r})"
         case "extra_forbidden":
             return f"{where}: unknown key; {_advice(where)}"
         case "missing" if where == "data" or where == "data.train":
@@ -132,6 +138,12 @@ def _explain(problem: Mapping[str, Any]) -> str:
             return f"{where}: {problem['msg']} (got {problem['input']!r})"
 
 
+def _location(problem: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Where it is; pydantic also says which of the architectures it is a key of."""
+    section, *rest = problem["loc"] or ("",)
+    return (section, *rest[1:]) if section == "model" else (section, *rest)
+
+
 def _advice(unknown: str) -> str:
     known = list(_dotted_keys(Config))
     name = unknown.rpartition(".")[2]
@@ -144,6 +156,12 @@ def _dotted_keys(section: type[Section], prefix: str = "") -> Iterator[str]:
     """Every key of the configuration, spelt as --set wants it."""
     for name, field in section.model_fields.items():
         yield prefix + name
-        for part in (field.annotation, *get_args(field.annotation)):
-            if isinstance(part, type) and issubclass(part, Section):
-                yield from _dotted_keys(part, f"{prefix}{name}.")
+        for part in _sections_in(field.annotation):
+            yield from _dotted_keys(part, f"{prefix}{name}.")
+
+
+def _sections_in(annotation: Any) -> Iterator[type[Section]]:
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _sections_in(part)

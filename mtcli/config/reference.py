@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 import yaml
 
-from mtcli.config.sections import Config, DataConfig, Section
+from mtcli.config.section import Section
+from mtcli.config.sections import Config, DataConfig
 
 HEADER = """\
 # Every setting of mtcli with its default and what it means. A test keeps this file true.

@@ -1,29 +1,14 @@
 """What can be set: one class per section, each key with its default, its range and its help."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-
-def _is_not_boolean(value: Any) -> Any:
-    if isinstance(value, bool):
-        raise ValueError("YAML reads no, yes, on and off as booleans; this is to be a number")
-    return value
-
+from mtcli.config.architectures import ModelSection, TransformerConfig
+from mtcli.config.section import Beta, Real, Section, Whole
 
 Pair = tuple[Path, Path]
-Whole = Annotated[int, BeforeValidator(_is_not_boolean)]
-Real = Annotated[float, BeforeValidator(_is_not_boolean)]
-Beta = Annotated[Real, Field(ge=0, lt=1)]
-
-
-class Section(BaseModel):
-    """A part of the configuration: immutable, typed, closed to unknown keys."""
-
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False
-    )
 
 
 class DataConfig(Section):
@@ -64,75 +49,6 @@ class TokenizerConfig(Section):
     """SentencePiece's rule for unifying characters before anything else."""
     sample_lines: Whole = Field(2_000_000, gt=0)
     """Lines to learn the pieces from; larger corpora are sampled evenly."""
-
-
-class TransformerConfig(Section):
-    """The encoder-decoder of Vaswani et al. (2017)."""
-
-    arch: Literal["transformer"] = "transformer"
-    """Architecture; the other keys of this section depend on it."""
-    d_model: Whole = Field(192, gt=0, multiple_of=2)
-    """Width of every layer's input and output; even, for sines and cosines come in pairs."""
-    n_heads: Whole = Field(6, gt=0)
-    """Attention heads; must divide d_model."""
-    n_encoder_layers: Whole = Field(4, gt=0)
-    """Layers that read the source."""
-    n_decoder_layers: Whole = Field(3, gt=0)
-    """Layers that write the target; fewer of them translate faster."""
-    d_feed_forward: Whole = Field(768, gt=0)
-    """Inner width of the position-wise feed-forward layers."""
-    activation: Literal["relu", "gelu", "swish"] = "relu"
-    """Nonlinearity of the feed-forward layers."""
-    norm: Literal["pre", "post"] = "pre"
-    """Layer norm before each sub-layer, or after it as in the paper."""
-    positions: Literal["sinusoidal", "learned"] = "sinusoidal"
-    """How the model knows where a piece stands."""
-    max_positions: Whole = Field(512, gt=1)
-    """Positions that can be learned; sinusoidal ones have no limit."""
-    tied_embeddings: Literal["all", "target", "none"] = "all"
-    """One matrix for source, target and output; for target and output; or none shared."""
-    dropout: Real = Field(0.2, ge=0, lt=1)
-    """On the embeddings and on the output of every sub-layer."""
-    attention_dropout: Real = Field(0.0, ge=0, lt=1)
-    """On the attention weights; the paper has none, and above 0 attention is slower."""
-    activation_dropout: Real = Field(0.0, ge=0, lt=1)
-    """Inside the feed-forward layers; the paper has none."""
-
-    def summary(self) -> str:
-        """The architecture in a few words."""
-        layers = f"{self.n_encoder_layers}+{self.n_decoder_layers} layers"
-        return f"{self.arch}, {layers}, width {self.d_model}, {self.n_heads} heads"
-
-    def n_parameters(self, source_size: int, target_size: int) -> int:
-        """How many numbers such a model learns, for vocabularies of these sizes."""
-        width, inner = self.d_model, self.d_feed_forward
-        attention = 4 * (width * width + width)
-        feed_forward = 2 * width * inner + inner + width
-        norm = 2 * width
-        encoder_layer = attention + feed_forward + 2 * norm
-        decoder_layer = 2 * attention + feed_forward + 3 * norm
-        layers = self.n_encoder_layers * encoder_layer + self.n_decoder_layers * decoder_layer
-        n_vectors = {
-            "all": source_size,
-            "target": source_size + target_size,
-            "none": source_size + 2 * target_size,
-        }[self.tied_embeddings]
-        n_vectors += 2 * self.max_positions if self.positions == "learned" else 0
-        return layers + n_vectors * width + (2 * norm if self.norm == "pre" else 0)
-
-    @property
-    def alignment_layer(self) -> int:
-        """The decoder layer whose cross-attention shows best which word comes from which.
-
-        Of the demo's and two Multi30k models the last one agrees best with IBM Model 1.
-        """
-        return self.n_decoder_layers - 1
-
-    @model_validator(mode="after")
-    def _heads_divide_width(self) -> Self:
-        if self.d_model % self.n_heads:
-            raise ValueError(f"n_heads={self.n_heads} does not divide d_model={self.d_model}")
-        return self
 
 
 class TrainConfig(Section):
@@ -243,7 +159,7 @@ class Config(Section):
 
     data: DataConfig
     tokenizer: TokenizerConfig = TokenizerConfig()
-    model: TransformerConfig = TransformerConfig()
+    model: ModelSection = TransformerConfig()
     train: TrainConfig = TrainConfig()
     search: SearchConfig = SearchConfig()
 
@@ -259,10 +175,5 @@ class Config(Section):
                 f"search.max_length={self.search.max_length} would cut off translations as long as "
                 f"those of the corpus; data.max_length is {self.data.max_length}"
             )
-        longest = max(self.data.max_length + 1, self.search.max_length)
-        if self.model.positions == "learned" and self.model.max_positions < longest:
-            raise ValueError(
-                f"model.max_positions={self.model.max_positions} is too small; data.max_length and "
-                f"search.max_length need {longest}"
-            )
+        self.model.check_length(max(self.data.max_length + 1, self.search.max_length))
         return self

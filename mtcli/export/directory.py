@@ -100,27 +100,28 @@ def _converted(model: Path, quantization: str) -> tuple[dict[str, bytes], Manife
     from safetensors.numpy import load_file
 
     from mtcli.checkpoint.directory import CONFIG, WEIGHTS, load_saved_config, weights_info
+    from mtcli.config import TransformerConfig
     from mtcli.export.spec import obstacles, transformer_spec
     from mtcli.tokenizer import load_tokenizers
 
     # Before anything is read: if it changes meanwhile, the export is stale and known to be.
     inputs = fingerprints(model, (WEIGHTS, CONFIG, *_TOKENIZERS))
     config = load_saved_config(model)
-    if reasons := obstacles(config.model):
+    shape, reasons = config.model, obstacles(config.model)
+    if reasons or not isinstance(shape, TransformerConfig):
         lines = "".join(f"\n  {reason}" for reason in reasons)
         raise NotExportableError(
             f"CTranslate2 cannot run {model}:{lines}", hint="use --engine torch"
         )
     weights_info(model)  # refuses what is missing or damaged
     tokenizers = load_tokenizers(model)
-    n_positions = config.model.max_positions
-    if config.model.positions == "sinusoidal":
-        n_positions = max(1024, config.data.max_length + 1, config.search.max_length)
+    longest = max(1024, config.data.max_length + 1, config.search.max_length)
+    n_positions = shape.n_positions or longest
     weights = load_file(model / WEIGHTS)
     if not all(np.isfinite(weight).all() for weight in weights.values()):
         raise CheckpointError(f"{model / WEIGHTS} is damaged: not all of its weights are numbers")
     spec = transformer_spec(
-        config.model,
+        shape,
         weights,
         (tokenizers.source.vocabulary, tokenizers.target.vocabulary),
         n_positions=n_positions,

@@ -15,7 +15,7 @@ from ctranslate2.specs.transformer_spec import (
 )
 from numpy.typing import NDArray
 
-from mtcli.config import TransformerConfig
+from mtcli.config import ModelConfig, TransformerConfig
 from mtcli.errors import CheckpointError
 
 Array = NDArray[np.float32]
@@ -31,7 +31,7 @@ _EXPRESSIBLE: dict[str, set[str]] = {
 _NORM_EPSILON = 1e-5  # torch's
 
 
-def obstacles(config: TransformerConfig) -> list[str]:
+def obstacles(config: ModelConfig) -> list[str]:
     """Every reason why CTranslate2 cannot run such a model."""
     return [
         f"it has nothing like model.{key}={value}"

@@ -1,8 +1,9 @@
 """The architectures there are; the only place that lists them."""
 
+from collections.abc import Callable
 from typing import Any
 
-from mtcli.config import TransformerConfig
+from mtcli.config import ModelConfig
 from mtcli.models.base import State, TrainableModel, TranslationModel, parameters_of
 from mtcli.models.transformer import Transformer
 
@@ -15,11 +16,11 @@ __all__ = [
     "parameters_of",
 ]
 
-ARCHITECTURES = {"transformer": Transformer}
+ARCHITECTURES: dict[str, Callable[[Any, int, int], TrainableModel[Any]]] = {
+    "transformer": Transformer,
+}
 
 
-def build_model(
-    config: TransformerConfig, source_size: int, target_size: int
-) -> TrainableModel[Any]:
+def build_model(config: ModelConfig, source_size: int, target_size: int) -> TrainableModel[Any]:
     """A new model of the architecture that `config` names, for vocabularies of these sizes."""
     return ARCHITECTURES[config.arch](config, source_size, target_size)

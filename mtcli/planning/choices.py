@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from mtcli.config import Config, load_config
+from mtcli.config import ARCHITECTURES, Config, TransformerConfig, load_config
 from mtcli.planning.estimate import estimate, step_seconds, step_tokens, workload
 from mtcli.planning.ladder import Fit, Table, find_rung, look_up, nominal_machine
 from mtcli.planning.machine import Machine
@@ -102,13 +102,19 @@ def _choose_model(draft: _Draft, survey: Survey, fit: Fit) -> None:
         width = _width(rung.width, _whole(draft.fixed, "model.n_heads") or 1)
         reason = _because(survey, fit, "a wider model would learn them by heart")
         draft.add("model.d_model", width, reason)
-    n_heads = _n_heads(width)
-    draft.add("model.n_heads", n_heads, f"the width in parts of {width // n_heads}")
-    draft.add("model.d_feed_forward", 4 * width, "four times the width")
+    architecture = ARCHITECTURES.get(draft.fixed.get("model.arch", ""), TransformerConfig)
+    if "n_heads" in architecture.model_fields:
+        n_heads = _n_heads(width)
+        draft.add("model.n_heads", n_heads, f"the width in parts of {width // n_heads}")
     depth = _because(survey, fit, "more layers would not pay")
-    draft.add("model.n_encoder_layers", rung.n_encoder_layers, depth)
-    shallow = "no more, for translating spends most of its time in them"
-    draft.add("model.n_decoder_layers", rung.n_decoder_layers, shallow)
+    reasons = {
+        "d_feed_forward": "four times the width",
+        "n_decoder_layers": "no more, for translating spends most of its time in them",
+    }
+    size = architecture.of_size(width, rung.n_encoder_layers, rung.n_decoder_layers)
+    for key, value in size.items():
+        if key != "d_model":
+            draft.add(f"model.{key}", value, reasons.get(key, depth))
 
 
 def _choose_longest(draft: _Draft, survey: Survey, fit: Fit) -> None:

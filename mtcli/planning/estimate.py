@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from mtcli.config import Config, TransformerConfig
+from mtcli.config import Config, Maps
 from mtcli.planning.machine import Machine
 from mtcli.planning.survey import Survey
 
@@ -11,7 +11,7 @@ from mtcli.planning.survey import Survey
 # a second; two threads are 1.6 times as fast as one.
 _EFFICIENCY = 0.95
 _THREAD_LOSS = 0.32
-_OVERHEAD = 12_000  # FLOPs in whose time a token passes norms, dropout and sums, by layer and width
+_OVERHEAD = 1_100  # FLOPs in whose time a number of a map's output passes norms, dropout and sums
 _FILLED = 0.96  # of a batch; the rest is padding
 _GPU_GFLOPS = 20_000  # what small models get out of one; a guess, for nothing is tried out
 _GPU_STEP_SECONDS = 0.03  # to start its many small programs, however little there is to do
@@ -94,13 +94,14 @@ def step_seconds(config: Config, work: Workload, machine: Machine) -> float:
     model = config.model
     tokens = step_tokens(config, work)
     targets = tokens * work.target_share
-    layers = (tokens - targets) * model.n_encoder_layers + targets * model.n_decoder_layers
-    flops = (
-        (tokens - targets) * _source_flops(model)
-        + targets * _target_flops(model, config.tokenizer.vocab_size)
-        + layers * model.d_model * _OVERHEAD
-        + (_muon_flops(model) if config.train.optimizer == "muon" else 0)
-    )
+    sides = {"source": tokens - targets, "target": targets}
+    flops = targets * 6 * config.tokenizer.vocab_size * model.d_model
+    for maps in model.maps():
+        n_tokens = sum(sides[side] for side in maps.reads)
+        # Two for each weight that a token meets, once forward and twice backward.
+        flops += n_tokens * maps.n * maps.rows * (6 * maps.columns + _OVERHEAD)
+        if config.train.optimizer == "muon":
+            flops += maps.n * _newton_schulz(maps)
     return flops / _speed(machine) + (_GPU_STEP_SECONDS if machine.gpu else 0)
 
 
@@ -111,29 +112,9 @@ def _speed(machine: Machine) -> float:
     return _EFFICIENCY * machine.gflops * 1e9 / math.pow(machine.cores, _THREAD_LOSS)
 
 
-def _source_flops(model: TransformerConfig) -> float:
-    """For a source token: two for each weight it meets, once forward and twice backward."""
-    square, inner = model.d_model**2, 2 * model.d_model * model.d_feed_forward
-    # The decoder's layers make keys and values of it.
-    return 6 * (model.n_encoder_layers * (4 * square + inner) + model.n_decoder_layers * 2 * square)
-
-
-def _target_flops(model: TransformerConfig, vocab_size: int) -> float:
-    square, inner = model.d_model**2, 2 * model.d_model * model.d_feed_forward
-    return 6 * (model.n_decoder_layers * (6 * square + inner) + vocab_size * model.d_model)
-
-
-def _muon_flops(model: TransformerConfig) -> float:
-    """For a step: five iterations of Newton and Schulz for every matrix of the layers."""
-    attention = _newton_schulz(model.d_model, model.d_model)
-    feed_forward = 2 * _newton_schulz(model.d_model, model.d_feed_forward)
-    encoder_layer = 4 * attention + feed_forward
-    decoder_layer = 8 * attention + feed_forward
-    return model.n_encoder_layers * encoder_layer + model.n_decoder_layers * decoder_layer
-
-
-def _newton_schulz(rows: int, columns: int) -> float:
-    short, long = sorted((rows, columns))
+def _newton_schulz(maps: Maps) -> float:
+    """Five iterations for one of the matrices."""
+    short, long = sorted((maps.rows, maps.columns))
     return 5 * (4 * short**2 * long + 2 * short**3)
 
 
@@ -154,9 +135,10 @@ def _memory(config: Config, survey: Survey, work: Workload, *, is_on_gpu: bool) 
     copies = 4 if config.train.ema is None else 5
     tokens = min(work.tokens, config.data.batch_tokens)
     targets = tokens * work.target_share
-    layers = (tokens - targets) * model.n_encoder_layers + targets * model.n_decoder_layers
+    sides = {"source": tokens - targets, "target": targets}
+    outputs = sum(m.n * m.rows * sum(sides[side] for side in m.reads) for m in model.maps())
     # Calibrated like the speed, with 4,096 tokens: a peak of 1.0 GB.
-    activations = layers * (20 * model.d_model + 4 * model.d_feed_forward) + _LOGITS
+    activations = 3.3 * outputs + _LOGITS
     corpus = work.tokens * _NUMBER + work.n_pairs * (
         survey.source.characters + survey.target.characters + 2 * _STRING
     )
