@@ -2,6 +2,7 @@ import io
 import json
 import math
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -15,6 +16,7 @@ from mtcli.report import (
     LiveDisplay,
     Notice,
     PlainDisplay,
+    Resumed,
     RolledBack,
     Sample,
     StepDone,
@@ -238,6 +240,63 @@ def test_the_dashboard_forgets_what_a_rollback_has_undone():
     assert "21.00" not in shown
 
 
+PAST = (
+    *(step(number, steps=500, loss=900 / number) for number in range(10, 101, 10)),
+    validated(50, 20.0, is_best=True),
+    validated(100, 19.0, is_best=False),
+)
+
+
+def test_a_run_that_goes_on_says_so_and_prints_nothing_again(console):
+    display = open_display(console)
+    display(Resumed(105, PAST))
+    display.close()
+    shown = text_of(console)
+    assert "going on after step 105" in shown
+    assert "20.00" not in shown
+    assert SAMPLE.source not in shown
+
+
+def test_the_live_display_of_a_run_that_goes_on_shows_what_came_before():
+    console = Console(file=io.StringIO(), force_terminal=True, width=100)
+    display = open_display(console)
+    display(Resumed(105, PAST))
+    display(step(106, steps=500, loss=9.0, seconds=1.0))
+    display.close()
+    shown = text_of(console)
+    for expected in ("1.500", "19.00", "best 20.00 at step 50", "20 tokens/s"):
+        assert expected in shown
+    [losses] = [line for line in shown.splitlines() if line.startswith("loss")][-1:]
+    assert len(re.findall("[▁-█]", losses)) == 100 - 46
+    assert "█" in losses
+
+
+def test_the_dashboard_that_remembers_is_like_one_that_has_seen_everything():
+    """Nine in ten losses are not logged: the curves are of equal length, and nearly the same."""
+    steps = [step(number, steps=500, loss=9 - number / 100) for number in range(1, 201)]
+    seen, remembering = Dashboard(), Dashboard()
+    for event in steps:
+        seen.see_step(event)
+    remembering.remember(Resumed(200, tuple(event for event in steps if event.step % 10 == 0)))
+    assert [number for number, _ in remembering.losses] == [number for number, _ in seen.losses]
+    for (_, loss), (_, expected) in zip(remembering.losses, seen.losses, strict=True):
+        assert loss == pytest.approx(expected, abs=0.1)
+    for dashboard in (seen, remembering):
+        dashboard.see_step(step(201, steps=500, loss=99.0))  # one step does not count for all
+    assert remembering.pace.loss == pytest.approx(seen.pace.loss, abs=0.1)
+
+
+def test_the_dashboard_does_not_remember_what_a_rollback_has_undone():
+    dashboard = Dashboard()
+    undone = (step(110, steps=500, loss=99.0), validated(120, 30.0, is_best=True), ROLLED_BACK)
+    dashboard.remember(Resumed(100, (*PAST, *undone)))
+    dashboard.see_step(step(101, steps=500, loss=9.0))
+    shown = " ".join(drawn(dashboard, 80))
+    assert "best 20.00 at step 50" in shown
+    assert max(number for number, _ in dashboard.losses) == 101
+    assert max(loss for _, loss in dashboard.losses) <= 90
+
+
 def test_pace_counts_the_steps_it_has_seen_and_nothing_else():
     pace = Pace()
     pace.see(step(901, seconds=60.0, steps=1000))  # the first: it compiles
@@ -329,6 +388,18 @@ def test_the_log_has_one_object_per_event_and_every_tenth_step(tmp_path):
     assert events[4]["samples"][0]["source"] == SAMPLE.source
     assert events[5]["to_step"] == 100
     assert read_events(log.path) == events
+
+
+def test_the_log_gives_back_the_course_of_a_run(tmp_path):
+    log = EventLog(tmp_path / "log.jsonl")
+    assert log.past() == ()
+    for event in [Notice("x"), step(9), step(10), VALIDATED, ROLLED_BACK, FINISHED]:
+        log(event)
+    course = (replace(step(10), memory=0), VALIDATED, ROLLED_BACK)
+    assert log.past() == course
+    with log.path.open("a") as file:  # other versions of mtcli, and a kill
+        file.write('{"event": "step", "step": 20}\n{"event": "validation", "steps": 1}\n{"ev')
+    assert log.past() == course
 
 
 def test_the_log_can_be_cut_back_and_knows_whether_the_run_is_complete(tmp_path):

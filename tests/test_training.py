@@ -21,7 +21,7 @@ from mtcli.loss import summed_loss
 from mtcli.models import build_model
 from mtcli.optim import build_optimizers
 from mtcli.options import SearchOptions
-from mtcli.report import Finished, Notice, StepDone, Stopped, Validated
+from mtcli.report import Finished, Notice, Resumed, StepDone, Stopped, Validated
 from mtcli.training import RunOptions, train_run
 from mtcli.training.learner import Learner, Objective
 from mtcli.training.loop import fit, total_loss
@@ -233,7 +233,9 @@ def test_a_signal_saves_and_stops_and_the_same_call_goes_on(
     shown = []
     train_run(tiny_config, tmp_path / "run", shown.append)
     assert next(event.step for event in shown if isinstance(event, StepDone)) == 7
-    assert Notice("going on after step 6") in shown
+    [resumed] = [event for event in shown if isinstance(event, Resumed)]
+    assert resumed.step == 6
+    assert [(type(event), event.step) for event in resumed.past] == [(Validated, 4)]
     assert events_of(tmp_path / "run") == events_of(undisturbed)
     assert_same_weights(tmp_path / "run", undisturbed)
 
@@ -252,7 +254,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(
     shown = []
     train_run(tiny_config, tmp_path / "run", shown.append)
     assert any(f"{latest} is damaged" in e.text for e in shown if isinstance(e, Notice))
-    assert Notice("going on after step 4") in shown
+    assert [event.step for event in shown if isinstance(event, Resumed)] == [4]
     assert_same_weights(tmp_path / "run", undisturbed)
 
 

@@ -8,7 +8,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from mtcli.report.events import RolledBack, StepDone, Validated
+from mtcli.report.events import Resumed, RolledBack, StepDone, Validated
+from mtcli.report.log import STEP_INTERVAL
 from mtcli.report.pace import Pace
 from mtcli.report.sparkline import sparkline
 from mtcli.report.wording import duration, size
@@ -33,13 +34,23 @@ class Dashboard:
         """Move on by a step."""
         self.step = event
         self.pace.see(event)
-        if event.step % max(1, event.steps // _HISTORY) == 0:
-            self.losses.append((event.step, self.pace.loss))
+        self._draw_loss(event.step, event.steps)
 
     def see_validation(self, event: Validated) -> None:
         """Remember how well the model does on the dev set."""
         self.validations.append(event)
         self.best = event if event.is_best else self.best
+
+    def remember(self, event: Resumed) -> None:
+        """Show what came before, as if it had been seen; how fast it was does not count."""
+        for past in event.past:
+            match past:
+                case StepDone():
+                    self._remember_step(past)
+                case Validated():
+                    self.see_validation(past)
+                case RolledBack():
+                    self.go_back(past)
 
     def go_back(self, event: RolledBack) -> None:
         """Forget what was undone."""
@@ -48,6 +59,16 @@ class Dashboard:
         if self.best and self.best.step > event.to_step:
             self.best = next((past for past in self.validations[::-1] if past.is_best), None)
         self.pace.loss = self.losses[-1][1] if self.losses else math.nan
+
+    def _remember_step(self, past: StepDone) -> None:
+        """A step that is logged stands for those before it that are not."""
+        for number in range(past.step - STEP_INTERVAL + 1, past.step + 1):
+            self.pace.see_loss(past.loss)
+            self._draw_loss(number, past.steps)
+
+    def _draw_loss(self, step: int, steps: int) -> None:
+        if step % max(1, steps // _HISTORY) == 0:
+            self.losses.append((step, self.pace.loss))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Rich's way to ask a thing how it looks."""

@@ -60,6 +60,14 @@ class RolledBack:
 
 
 @dataclass(frozen=True)
+class Resumed:
+    """A run that was stopped or killed goes on."""
+
+    step: int  # after which
+    past: tuple[StepDone | Validated | RolledBack, ...] = ()  # as far as it is logged
+
+
+@dataclass(frozen=True)
 class Stopped:
     """Training was asked to stop; the same command goes on from here."""
 
@@ -79,4 +87,4 @@ class Finished:
     weights: str  # whose they are: "step 1200", "the mean of steps 800, 1000 and 1200"
 
 
-Event = Notice | StepDone | Validated | RolledBack | Stopped | Finished
+Event = Notice | StepDone | Validated | RolledBack | Resumed | Stopped | Finished

@@ -10,13 +10,14 @@ from mtcli.report.events import (
     Event,
     Finished,
     Notice,
+    Resumed,
     RolledBack,
     Sample,
     StepDone,
     Stopped,
     Validated,
 )
-from mtcli.report.wording import clipped, farewell, harmless, setback
+from mtcli.report.wording import clipped, farewell, harmless, setback, welcome
 
 
 class LiveDisplay:
@@ -45,6 +46,9 @@ class LiveDisplay:
             case RolledBack():
                 self.dashboard.go_back(event)
                 self._print(setback(event), style="yellow")
+            case Resumed():
+                self.dashboard.remember(event)
+                self._print(welcome(event), style="dim")
             case Stopped() | Finished():
                 self.live.stop()
                 self._print(farewell(event), style="bold")

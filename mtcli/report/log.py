@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mtcli.errors import CheckpointError
-from mtcli.report.events import Event, Finished, StepDone
+from mtcli.report.events import Event, Finished, RolledBack, Sample, StepDone, Validated
 
 _NAMES = {
     "Notice": "notice",
@@ -17,7 +17,7 @@ _NAMES = {
     "RolledBack": "rollback",
     "Finished": "finished",
 }
-_STEP_INTERVAL = 10  # every tenth step tells enough, and the same ones after resuming
+STEP_INTERVAL = 10  # every tenth step tells enough, and the same ones after resuming
 
 
 class EventLog:
@@ -28,7 +28,7 @@ class EventLog:
 
     def __call__(self, event: Event) -> None:
         """Append `event`."""
-        if isinstance(event, StepDone) and event.step % _STEP_INTERVAL:
+        if isinstance(event, StepDone) and event.step % STEP_INTERVAL:
             return
         text = json.dumps(as_logged(event), ensure_ascii=False, allow_nan=False) + "\n"
         try:
@@ -59,6 +59,11 @@ class EventLog:
         last = {"weights": f"step {last.get('best_step')}", **last}
         return Finished(**{field.name: last[field.name] for field in fields(Finished)})
 
+    def past(self) -> tuple[StepDone | Validated | RolledBack, ...]:
+        """What the run has gone through, as far as it is logged."""
+        events = map(_as_event, read_events(self.path))
+        return tuple(event for event in events if event)
+
 
 def as_logged(event: Event) -> dict[str, Any]:
     """What the log says of `event`."""
@@ -82,6 +87,23 @@ def read_events(path: Path) -> list[dict[str, Any]]:
     except OSError as error:
         raise CheckpointError(f"cannot read {path}: {error.strerror}") from error
     return [event for event in map(_parsed, lines) if event]
+
+
+def _as_event(line: dict[str, Any]) -> StepDone | Validated | RolledBack | None:
+    """The event that `as_logged` has made a line of, if it is one of a run's course."""
+    facts = {key: value for key, value in line.items() if key not in ("event", "time")}
+    try:
+        match line.get("event"):
+            case "step":
+                return StepDone(**facts)
+            case "validation":
+                samples = tuple(Sample(**sample) for sample in facts.pop("samples"))
+                return Validated(**facts, samples=samples)
+            case "rollback":
+                return RolledBack(**facts)
+    except (KeyError, TypeError):  # of another version of mtcli, which knew other facts
+        return None
+    return None
 
 
 def _parsed(line: bytes) -> dict[str, Any]:

@@ -12,7 +12,7 @@ _LEAST_SHARE = 0.05  # of a new step in the mean: about the last twenty count
 class Pace:
     """Means over the latest steps that were seen, and over nothing but steps.
 
-    Validations, pauses and what an earlier part of the run has done do not count.
+    Validations and pauses do not count; of an earlier part of the run only the losses do.
     """
 
     loss: float = math.nan
@@ -20,16 +20,22 @@ class Pace:
     n_tokens: float = math.nan  # per step
     n_positions: float = math.nan  # per step, padding included
     n_seen: int = 0
+    n_losses: int = 0
 
     def see(self, step: StepDone) -> None:
         """Take one more step into account."""
+        self.see_loss(step.loss)
         # The first step warms up or compiles: it counts only until there is another.
         share = max(_LEAST_SHARE, 1 / max(1, self.n_seen))
-        self.loss = _moved(self.loss, step.loss, share)
         self.seconds = _moved(self.seconds, step.seconds, share)
         self.n_tokens = _moved(self.n_tokens, step.n_tokens, share)
         self.n_positions = _moved(self.n_positions, step.n_positions, share)
         self.n_seen += 1
+
+    def see_loss(self, loss: float) -> None:
+        """Take the loss of one more step into account, and nothing else of it."""
+        self.n_losses += 1
+        self.loss = _moved(self.loss, loss, max(_LEAST_SHARE, 1 / self.n_losses))
 
     @property
     def tokens_per_second(self) -> float:

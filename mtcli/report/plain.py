@@ -5,9 +5,18 @@ import time
 from rich.console import Console
 from rich.text import Text
 
-from mtcli.report.events import Event, Finished, Notice, RolledBack, StepDone, Stopped, Validated
+from mtcli.report.events import (
+    Event,
+    Finished,
+    Notice,
+    Resumed,
+    RolledBack,
+    StepDone,
+    Stopped,
+    Validated,
+)
 from mtcli.report.pace import Pace
-from mtcli.report.wording import clipped, duration, farewell, harmless, setback, size
+from mtcli.report.wording import clipped, duration, farewell, harmless, setback, size, welcome
 
 _SECONDS = 10.0  # between two progress lines
 
@@ -32,6 +41,8 @@ class PlainDisplay:
                 self._validation(event)
             case RolledBack():
                 self._line(setback(event))
+            case Resumed():
+                self._line(welcome(event))
             case Stopped() | Finished():
                 self._line(farewell(event))
 

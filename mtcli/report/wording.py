@@ -2,7 +2,7 @@
 
 import re
 
-from mtcli.report.events import Finished, RolledBack, Stopped
+from mtcli.report.events import Finished, Resumed, RolledBack, Stopped
 
 # A tab and a line's end do no harm; the others could steer the terminal.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -17,6 +17,11 @@ def farewell(event: Stopped | Finished) -> str:
         )
     how = "stopped after" if event.signal else "the time was up after"
     return f"{how} step {event.step}; run the same command again to go on"
+
+
+def welcome(event: Resumed) -> str:
+    """The first line that a run shows when it goes on."""
+    return f"going on after step {event.step:,}"
 
 
 def setback(event: RolledBack) -> str:

@@ -26,7 +26,7 @@ from mtcli.config import Config
 from mtcli.distributed import Processes, is_distributed, local_rank, processes
 from mtcli.engines.pytorch import choose_device
 from mtcli.errors import CheckpointError, ConfigError, DataError
-from mtcli.report import Event, EventLog, Finished, Notice, Stopped
+from mtcli.report import Event, EventLog, Finished, Notice, Resumed, Stopped
 from mtcli.tokenizer import Tokenizers, load_tokenizers, tokenizers_of
 from mtcli.training.course import diverged, reason_to_end, save_best, train
 from mtcli.training.final import finish
@@ -168,7 +168,7 @@ def _go_on(run: Run, checkpoint: Checkpoint) -> Progress:
     progress = resume(run, checkpoint)
     if run.processes.is_first:  # a kill may have come between checkpoint and weights
         save_best(run, progress, validated_weights(checkpoint.tensors))
-    run.place.show(Notice(f"going on after step {progress.step:,}"))
+        run.place.show(Resumed(progress.step, run.log.past()))
     return progress
 
 
