@@ -521,6 +521,16 @@ def test_what_is_set_is_not_chosen(corpus_files, tmp_path):
     assert "train.steps" not in result.stdout
 
 
+def test_the_plan_for_a_model_with_a_parent_tells_its_rates(corpus_files, tmp_path, tiny_trained):
+    options = ["--from", tiny_trained, "--out", tmp_path / "model", "--dry-run"]
+    result = run("train", *corpus_files, *options)
+    assert "train.learning_rate" in result.stdout
+    assert "train.matrix_learning_rate" in result.stdout
+    assert "to keep what the parent has learned" in result.stdout
+    chosen = run("train", *corpus_files, *options, "--set", "train.learning_rate=0.002")
+    assert "train.learning_rate" not in chosen.stdout
+
+
 def test_a_plan_that_was_carried_out_is_not_made_again(corpus_files, tmp_path, tiny_options):
     command = ["train", *corpus_files, "--out", tmp_path / "model", *tiny_options]
     first = run(*command, "--stop-after", "0.01")

@@ -230,6 +230,34 @@ def test_the_width_follows_given_heads():
     assert (model.d_model, model.n_heads) == (190, 5)
 
 
+PARENT = ("train.start_from", "runs/parent")
+
+
+def rates(*fixed) -> dict[str, float]:
+    choices = planned(SURVEY, MACHINE, *fixed).choices
+    return {choice.key: choice.value for choice in choices if choice.key.endswith("rate")}
+
+
+def test_a_model_that_has_been_trained_already_gets_gentle_rates_and_is_told_so():
+    usual = load_config(None, [TRAIN]).train
+    plan = planned(SURVEY, MACHINE, PARENT)
+    assert plan.config.train.learning_rate < usual.learning_rate
+    assert plan.config.train.matrix_learning_rate < usual.matrix_learning_rate
+    told = lines(plan)
+    for key in ("train.learning_rate", "train.matrix_learning_rate"):
+        [line] = [line for line in told if line.split()[0] == key]
+        assert line.endswith("less than usual, to keep what the parent has learned")
+    assert max(map(len, told)) <= 100
+    assert rates() == {}
+
+
+def test_rates_that_are_set_or_not_used_are_not_chosen():
+    assert rates(PARENT, ("train.learning_rate", 7e-3)).keys() == {"train.matrix_learning_rate"}
+    assert rates(PARENT, ("train.optimizer", "adamw")).keys() == {"train.learning_rate"}
+    wide = [("model.d_model", 512), ("tokenizer.vocab_size", 32_000)]
+    assert rates(PARENT, *wide)["train.learning_rate"] < rates(*wide)["train.learning_rate"]
+
+
 def test_dev_files_leave_nothing_to_hold_out():
     def keys(*fixed):
         return {choice.key for choice in planned(SURVEY, MACHINE, *fixed).choices}

@@ -28,6 +28,7 @@ _MORE_DROPOUT: Table[int] = ((0, -1), (5, 0), (30, 1))
 _MOST_DROPOUT = 3
 # By the width of the model.
 _LEARNING_RATE: Table[float] = ((0, 4e-3), (320, 3e-3), (448, 2e-3))
+_GENTLE_RATE, _GENTLE_MATRIX_RATE = 1e-3, 5e-3  # for a model that has been trained already
 _HEAD_WIDTH: Table[int] = ((0, 32), (384, 64))
 
 _MOST_HEADS = 1_000
@@ -137,7 +138,7 @@ def _choose_data(draft: _Draft, survey: Survey, fit: Fit) -> None:
     n_pairs = survey.n_pairs
     if draft.fixed.get("data.dev") is None:
         n_dev = min(_MOST_DEV_PAIRS, max(n_pairs // 20, min(_FEW_DEV_PAIRS, n_pairs // 10)))
-        reason = "held out at random, the same ones each time, never trained on"
+        reason = "held out at random, always the same, never trained on"
         draft.add("data.dev_pairs", max(1, n_dev), reason)
     n_steps = math.ceil(workload(draft.config(), survey).tokens / fit.rung.step_tokens)
     steps = f"about {n_steps:,} steps" if n_steps > 1 else "one step"
@@ -194,7 +195,9 @@ def _choose_length(draft: _Draft, survey: Survey, machine: Machine, fit: Fit) ->
 def _choose_rates(draft: _Draft, survey: Survey, machine: Machine) -> None:
     config = draft.config()
     rate = look_up(_LEARNING_RATE, config.model.d_model)
-    if rate != _LEARNING_RATE[0][1]:
+    if config.train.start_from:
+        _choose_gentle_rates(draft, config)
+    elif rate != _LEARNING_RATE[0][1]:
         draft.add("train.learning_rate", rate, f"a width of {config.model.d_model} wants less")
     draft.add("train.schedule", "trapezoid", "the rate falls to zero just when training ends")
     steps = estimate(config, survey, nominal_machine(machine)).steps
@@ -204,6 +207,13 @@ def _choose_rates(draft: _Draft, survey: Survey, machine: Machine) -> None:
     )
     interval = _rounded(max(1, steps // _VALIDATIONS), digits=1)
     draft.add("train.validate_every", interval, f"about {_VALIDATIONS} looks at the dev pairs")
+
+
+def _choose_gentle_rates(draft: _Draft, config: Config) -> None:
+    reason = "less than usual, to keep what the parent has learned"
+    draft.add("train.learning_rate", _GENTLE_RATE, reason)
+    if config.train.optimizer == "muon":
+        draft.add("train.matrix_learning_rate", _GENTLE_MATRIX_RATE, reason)
 
 
 def _because(survey: Survey, fit: Fit, limit: str) -> str:

@@ -18,9 +18,6 @@ from mtcli.planning.plan import Plan, corpus_line, make_plan, review
 
 Notify = Callable[[str], None]
 
-# A model that has been trained already is to be changed, not to be learned anew.
-_GENTLE = (("train.learning_rate", 1e-3), ("train.matrix_learning_rate", 5e-3))
-
 
 @dataclass(frozen=True)
 class Wish:
@@ -78,8 +75,7 @@ def _settings(wish: Wish) -> list[Setting]:
         (section, getattr(parent, section).model_dump(mode="json"))
         for section in ("tokenizer", "model")
     ]
-    gentle = _GENTLE if wish.file is None else ()
-    return [*inherited, *gentle, *_start(wish), *wish.settings]
+    return [*inherited, *_start(wish), *wish.settings]
 
 
 def _start(wish: Wish) -> list[Setting]:
