@@ -565,6 +565,59 @@ def test_the_same_command_goes_on_when_it_was_stopped_before_anything_was_learne
     assert vocabularies[0] == vocabularies[1]
 
 
+@pytest.fixture
+def begun(corpus_files, tmp_path, tiny_trained):
+    """A run that has begun with a parent and is not complete, and the command that goes on."""
+    parent = Path(shutil.copytree(tiny_trained, tmp_path / "a" / "parent"))
+    command = ["train", *corpus_files, "--out", tmp_path / "child", "--set", "train.steps=3000"]
+    first = run(*command, "--from", parent, "--stop-after", "0.01")
+    assert first.exit_code == 0, first.stderr
+    return command, parent
+
+
+def test_another_parent_is_refused_and_nothing_is_lost(begun, tmp_path, monkeypatch):
+    command, parent = begun
+    other = Path(shutil.copytree(parent, tmp_path / "b" / "other"))
+    before = contents(tmp_path / "child")
+    result = run(*command, "--from", other)
+    assert result.exit_code == 1
+    assert f"train.start_from: parent before, {other} now" in result.stderr
+    assert "another --out" in result.stderr
+    assert "--fresh" in result.stderr
+    assert contents(tmp_path / "child") == before
+    again = run(*command, "--from", other, "--fresh", "--stop-after", "0.01")
+    assert again.exit_code == 0, again.stderr
+    monkeypatch.chdir(tmp_path)
+    assert (
+        "train.start_from: other before, a/parent now"
+        in run(*command, "--from", parent.relative_to(tmp_path)).stderr
+    )
+
+
+def test_the_same_parent_goes_on_even_when_it_is_gone(begun, tmp_path, monkeypatch):
+    command, parent = begun
+    monkeypatch.chdir(tmp_path)
+    for name in (parent, Path("a/parent"), Path("child/../a/parent")):
+        result = run(*command, "--from", name, "--stop-after", "0.01")
+        assert "going on after step" in result.stderr, result.stderr
+    parent.rename(tmp_path / "gone")
+    config = tmp_path / "config.yaml"
+    shutil.copy(tmp_path / "child" / "config.yaml", config)
+    for options in ([], ["--from", parent], ["--config", config, "--from", parent]):
+        result = run(*command, *options, "--stop-after", "0.01")
+        assert "going on after step" in result.stderr, result.stderr
+
+
+def test_a_run_that_began_from_nothing_is_given_no_parent(
+    corpus_files, tmp_path, tiny_options, tiny_trained
+):
+    command = ["train", *corpus_files, "--out", tmp_path / "m"]
+    run(*command, *tiny_options, "--set", "train.steps=3000", "--stop-after", "0.01")
+    result = run(*command, "--from", tiny_trained)
+    assert result.exit_code == 1
+    assert f"train.start_from: None before, {tiny_trained} now" in result.stderr
+
+
 def test_a_plan_for_another_corpus_is_not_kept(corpus_files, tmp_path, monkeypatch):
     from mtcli.training import run as training
 

@@ -5,6 +5,7 @@ import math
 import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import takewhile
 from pathlib import Path
 
 import yaml
@@ -123,7 +124,11 @@ def has_settings(directory: Path, config: Config) -> bool:
 
 
 def _differences(directory: Path, config: Config) -> list[str]:
-    return differences(_as_compared(load_saved_config(directory)), _as_compared(config))
+    saved = load_saved_config(directory)
+    before, now = saved.train.start_from, config.train.start_from
+    if before and now and _end_alike(before, now):
+        now = before
+    return differences(_as_compared(saved, before), _as_compared(config, now))
 
 
 def has_begun(directory: Path) -> bool:
@@ -217,16 +222,22 @@ def _read_saved(path: Path) -> dict[str, object]:
     return tree
 
 
-def _as_compared(config: Config) -> Config:
+def _as_compared(config: Config, parent: Path | None) -> Config:
     """`config` as far as it counts: the pairs themselves, not the names of their files.
 
     Where minutes are given, the steps follow from them.
     """
-    train = config.train.model_copy(update={"start_from": None})
+    train = config.train.model_copy(update={"start_from": parent})
     if train.minutes is not None:
         train = train.model_copy(update={"steps": 0})
     data = config.data.model_copy(update={"train": None, "dev": None})
     return config.model_copy(update={"data": data, "train": train})
+
+
+def _end_alike(one: Path, other: Path) -> bool:
+    """Whether two paths can mean the same: one may be the name alone, or seen from elsewhere."""
+    ends = [takewhile(lambda part: part != "..", reversed(path.parts)) for path in (one, other)]
+    return all(a == b for a, b in zip(*ends, strict=False))
 
 
 def _names(files: tuple[Path, Path]) -> tuple[Path, Path]:

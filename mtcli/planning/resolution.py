@@ -70,12 +70,17 @@ def _settings(wish: Wish) -> list[Setting]:
     _check(wish)
     if wish.parent is None:
         return list(wish.settings)
-    parent = load_saved_config(wish.parent)
+    parent = load_saved_config(wish.out if _outlives(wish, wish.parent) else wish.parent)
     inherited: list[Setting] = [
         (section, getattr(parent, section).model_dump(mode="json"))
         for section in ("tokenizer", "model")
     ]
     return [*inherited, *_start(wish), *wish.settings]
+
+
+def _outlives(wish: Wish, parent: Path) -> bool:
+    """Whether the run has begun and its parent is gone since: then the run tells what it was."""
+    return not wish.is_fresh and has_begun(wish.out) and not parent.is_dir()
 
 
 def _start(wish: Wish) -> list[Setting]:
