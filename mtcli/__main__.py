@@ -20,17 +20,20 @@ def main() -> None:
     except Exception:
         if not _is_one_of_many():
             raise
+        from mtcli.cli.team import wait_for_turn
+
+        wait_for_turn(1)
         traceback.print_exc()
         _leave(1)
 
 
 def _is_one_of_many() -> bool:
-    """Whether torchrun has started this process. (`mtcli.distributed` imports torch to say so.)"""
+    """Whether others work with this process. (`mtcli.distributed` imports torch to say so.)"""
     return "RANK" in os.environ and "WORLD_SIZE" in os.environ
 
 
 def _leave(code: str | int | None) -> None:
-    """End a process of torchrun at once: tidying up could wait for others that are dead."""
+    """End one of many processes at once: tidying up could wait for others that are dead."""
     if _is_one_of_many():
         sys.stdout.flush()
         sys.stderr.flush()

@@ -123,7 +123,7 @@ def placed(tensor: Tensor, *, like: Tensor) -> Tensor:
 
 
 def is_distributed() -> bool:
-    """Whether torchrun has started this process."""
+    """Whether this process is one of several, which torchrun or `--processes` has started."""
     return "RANK" in os.environ and "WORLD_SIZE" in os.environ
 
 

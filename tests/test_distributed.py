@@ -2,12 +2,15 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
 import killing
+from mtcli.cli.team import run_together
 from mtcli.config import overlaid
 from mtcli.distributed import Processes
+from mtcli.errors import EngineError
 from mtcli.training import learner, setup, train_run
 from teams import train, train_together, work_together
 from test_learner import CPU_ERROR, SmallMemory
@@ -160,3 +163,84 @@ def test_torchrun_goes_on_when_a_worker_is_killed(config, tmp_path, tiny_options
     (weights, events), (expected, others) = map(killing.result, (run, tmp_path / "undisturbed"))
     assert weights == expected
     assert [e for e in events if "step" in e] == [e for e in others if "step" in e]
+
+
+# --processes N.
+
+
+def together(script: str) -> int:
+    lines = f"import os, signal, time; rank = int(os.environ['RANK']); {script}"
+    return run_together([sys.executable, "-c", lines], 3)
+
+
+def test_a_team_has_one_exit_code():
+    assert together("assert os.environ['WORLD_SIZE'] == '3'") == 0
+    began = time.monotonic()
+    assert together("time.sleep(60 * (rank != 1)); os._exit(7)") == 7
+    assert time.monotonic() - began < 10  # the others were not waited for
+
+
+def test_a_process_that_is_killed_is_told():
+    with pytest.raises(EngineError, match="one of the 3 processes was killed by SIGKILL"):
+        together("time.sleep(60 * (rank != 1)); os.kill(os.getpid(), signal.SIGKILL)")
+
+
+@pytest.fixture
+def command(corpus_files, tmp_path, tiny_options):
+    arguments = [*corpus_files, "--out", tmp_path / "run", *tiny_options]
+    return [sys.executable, "-m", "mtcli", "train", *map(str, arguments), "--processes", "2"]
+
+
+LONG = ["--set", "train.steps=100000", "--set", "train.validate_every=100000"]
+
+
+def started(command) -> subprocess.Popen:
+    """A long run, after its first steps."""
+    process = subprocess.Popen([*command, *LONG], stderr=subprocess.PIPE, text=True)
+    for line in process.stderr:
+        if line.startswith("step "):
+            return process
+    raise AssertionError("there was no step")
+
+
+def test_a_mistake_that_only_the_processes_find_is_told_once(command, tmp_path):
+    wrong = subprocess.run(
+        [*command, "--quiet", "--set", "train.freeze=[x.*]"], capture_output=True, text=True
+    )
+    assert wrong.returncode == 1
+    assert wrong.stdout == ""
+    message, hint = wrong.stderr.splitlines()
+    assert message == "error: train.freeze: x.* matches no parameter of this model"
+    assert hint.startswith("  hint: ")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_processes_save_when_they_are_asked_to_stop_and_what_is_damaged_is_told_once(
+    command, tmp_path, number, code
+):
+    process = started(command)
+    process.send_signal(number)
+    _, stderr = process.communicate(timeout=120)
+    assert process.returncode == code
+    assert "run the same command again to go on" in stderr.splitlines()[-1]
+    [checkpoint] = (tmp_path / "run" / "checkpoints").iterdir()
+    checkpoint.write_bytes(b"damaged")
+    (tmp_path / "run" / "model.safetensors").touch()
+    again = subprocess.run([*command, *LONG, "--quiet"], capture_output=True, text=True)
+    assert again.returncode == 1
+    message, hint = again.stderr.splitlines()
+    assert message == f"error: {tmp_path / 'run'} has weights, but no checkpoint to go on from"
+    assert hint.startswith("  hint: ")
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_when_a_process_is_killed_all_end_and_it_is_told_once(command, which):
+    process = started(command)
+    os.kill(workers(process.pid)[which], signal.SIGKILL)
+    _, stderr = process.communicate(timeout=120)
+    assert process.returncode == 1
+    told = [line for line in stderr.splitlines() if not line.startswith("step ")]
+    assert told[0] == "error: one of the 2 processes was killed by SIGKILL"
+    assert "run the same command again" in told[1]
+    assert "Traceback" not in stderr

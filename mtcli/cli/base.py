@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from mtcli.cli.team import wait_for_turn
 from mtcli.errors import MtcliError
 
 INTERRUPTED = 130  # exit code after Ctrl-C
@@ -37,6 +38,7 @@ class ErrorsAsMessages(TyperGroup):
 
 
 def _complain(message: str) -> None:
+    wait_for_turn()
     color = None if os.environ.get("NO_COLOR") else typer.colors.RED
     typer.secho(f"error: {message}", fg=color, err=True)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mtcli.cli.base import Quiet, Verbose, app
+from mtcli.cli.team import run_together
 
 if TYPE_CHECKING:
     from mtcli.config import Config
@@ -55,7 +56,7 @@ def train(
         bool, typer.Option("--tensorboard", help="Write event files for TensorBoard, too.")
     ] = False,
     processes: Annotated[
-        int, typer.Option(min=1, help="Train with so many processes (torchrun) on this machine.")
+        int, typer.Option(min=1, help="Train with so many processes on this machine.")
     ] = 1,
     fresh: Annotated[bool, typer.Option("--fresh", help="Remove the run in --out first.")] = False,
     quiet: Quiet = False,
@@ -77,7 +78,7 @@ def train(
         return
     resolved, plan = _resolved(wish)
     if processes > 1 and "RANK" not in os.environ:
-        _start_again(processes)
+        raise typer.Exit(code=_start_again(processes))
 
     from rich.console import Console  # only now: torch loads slowly, mistakes are told at once
 
@@ -98,14 +99,12 @@ def train(
         typer.echo(f"{out}: dev BLEU {result.bleu:.2f} [{result.signature}]")
 
 
-def _start_again(n_processes: int) -> None:
-    """Become torchrun, which starts this very command several times."""
+def _start_again(n_processes: int) -> int:
+    """Run this very command several times at once; its exit code."""
     from mtcli.planning.machine import usable_cores
 
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, usable_cores() // n_processes)))
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--max-restarts", "0"]
-    command = [*torchrun, "--nproc-per-node", str(n_processes), "-m", "mtcli", *sys.argv[1:]]
-    os.execv(sys.executable, [sys.executable, *command])
+    return run_together([sys.executable, "-m", "mtcli", *sys.argv[1:]], n_processes)
 
 
 def _show_plan(wish: "Wish") -> None:
