@@ -8,7 +8,13 @@ import pytest
 import torch
 from hypothesis import settings
 
-from mtcli.config import Config, TokenizerConfig, TransformerConfig, load_config
+from mtcli.config import (
+    Config,
+    DecoderOnlyConfig,
+    TokenizerConfig,
+    TransformerConfig,
+    load_config,
+)
 from mtcli.data import Corpus
 from mtcli.tokenizer import Tokenizers, train_tokenizers
 from mtcli.training import train_run
@@ -49,6 +55,11 @@ TINY_MODEL = {"d_model": 16, "n_heads": 2, "n_encoder_layers": 2, "n_decoder_lay
 
 def tiny_model_config(**changes) -> TransformerConfig:
     return TransformerConfig(**{**TINY_MODEL, "d_feed_forward": 32, **changes})
+
+
+def tiny_decoder_only(**changes) -> DecoderOnlyConfig:
+    size = {"d_model": 16, "n_heads": 2, "n_layers": 3, "d_feed_forward": 32}
+    return DecoderOnlyConfig(arch="decoder_only", **{**size, **changes})
 
 
 @pytest.fixture(scope="session")

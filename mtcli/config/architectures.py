@@ -301,6 +301,8 @@ class DecoderOnlyConfig(AttentionConfig):
                 "loss_on=both needs source_attention=causal: who sees all of the source has "
                 "nothing to guess"
             )
+        if self.loss_on == "both" and self.tied_embeddings != "all":
+            raise ValueError("loss_on=both needs tied_embeddings=all: one vocabulary for both")
         return self
 
 

@@ -73,6 +73,9 @@ class TranslationModel(nn.Module, ABC, Generic[S]):
         return logits
 
 
+Lesson = tuple[Tensor, Tensor]  # what logits are made of [B, T, D], and their labels [B, T]
+
+
 class TrainableModel(TranslationModel[S]):
     """A model that can be trained: its logits are products with the rows of one matrix.
 
@@ -87,6 +90,11 @@ class TrainableModel(TranslationModel[S]):
     @abstractmethod
     def read(self, target: Tensor, state: S) -> tuple[Tensor, S]:
         """Read the next target ids [B, T]; return what logits are made of [B, T, D], and state."""
+
+    def lessons(self, source: Tensor, target: Tensor, labels: Tensor) -> list[Lesson]:
+        """What is learned from pairs: first of all, to write the target."""
+        vectors, _ = self.read(target, self.encode(source))
+        return [(vectors, labels)]
 
     def decode(self, target: Tensor, state: S) -> tuple[Tensor, S]:
         """Read the next target ids [B, T]; return logits [B, T, V] and the new state."""

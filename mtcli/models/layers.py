@@ -1,15 +1,19 @@
-"""Attention, feed-forward, positions: the parts that architectures are made of."""
+"""Embeddings, feed-forward, residuals: the parts that architectures are made of."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar, cast
 
 import torch
 import torch.nn.functional as F  # noqa: N812  (torch's own name for it)
 from torch import Tensor, nn
 
-from mtcli.models.base import State
+from mtcli.config import AttentionConfig
+from mtcli.models.attention import NORM_EPSILON, Attention, Past
+from mtcli.models.relations import self_relation
+from mtcli.models.view import View
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": partial(F.relu, inplace=True),  # what it reads is not needed again
@@ -17,111 +21,15 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "swish": F.silu,
 }
 
-
-@dataclass(frozen=True)
-class KeyValues(State):
-    """What attention looks at."""
-
-    keys: Tensor  # [B, H, S, E]
-    values: Tensor  # [B, H, S, E]
+Layer = TypeVar("Layer", bound=nn.Module)
 
 
 @dataclass(frozen=True)
-class Past(State):
-    """The keys and values of the target so far: what search keeps between steps.
+class Depth:
+    """How a stack of many layers is kept in balance (DeepNorm, Wang et al. 2022)."""
 
-    They stand in buffers with room for more, so that a new position is written beside the old ones
-    instead of copying them all (only a beam search that reorders its rows has to copy). It is a
-    value all the same: room that another one has taken (they share `taken`) is left alone, and the
-    buffers are copied then.
-    """
-
-    buffers: KeyValues  # [B, H, room, E]
-    length: int
-    taken: list[int]  # one number: how many positions of the buffers are in use
-
-    @classmethod
-    def begin(cls, first: KeyValues) -> "Past":
-        """A past of these positions, with no room yet: training needs none."""
-        length = first.keys.size(2)
-        return cls(first, length, [length])
-
-    @property
-    def seen(self) -> KeyValues:
-        """All positions there are."""
-        keys, values = self.buffers.keys, self.buffers.values
-        return KeyValues(keys[:, :, : self.length], values[:, :, : self.length])
-
-    def append(self, new: KeyValues) -> "Past":
-        """The old positions followed by the new ones."""
-        end = self.length + new.keys.size(2)
-        if self.taken[0] != self.length or end > self.buffers.keys.size(2):
-            rows = torch.arange(len(new.keys), device=new.keys.device)
-            return self._copied(rows, room=2 * end).append(new)
-        self.buffers.keys[:, :, self.length : end] = new.keys
-        self.buffers.values[:, :, self.length : end] = new.values
-        self.taken[0] = end
-        return Past(self.buffers, end, self.taken)
-
-    def select(self, rows: Tensor) -> "Past":
-        """The past of the given rows, with as much room as before."""
-        return self._copied(rows, room=self.buffers.keys.size(2))
-
-    def _copied(self, rows: Tensor, *, room: int) -> "Past":
-        def copied(tensor: Tensor) -> Tensor:
-            _, n_heads, _, width = tensor.shape
-            buffer = tensor.new_empty(len(rows), n_heads, room, width)
-            buffer[:, :, : self.length] = tensor[:, :, : self.length].index_select(0, rows)
-            return buffer
-
-        buffers = KeyValues(copied(self.buffers.keys), copied(self.buffers.values))
-        return Past(buffers, self.length, [self.length])
-
-
-class Attention(nn.Module):
-    """Multi-head attention (Vaswani et al. 2017, section 3.2).
-
-    Making keys and values is separate from looking at them. Self-attention appends to a past,
-    cross-attention makes them once per sentence, and neither needs a flag in here.
-    """
-
-    def __init__(self, d_model: int, n_heads: int, dropout: float) -> None:
-        super().__init__()
-        self.n_heads = n_heads
-        self.dropout = dropout
-        self.to_queries = nn.Linear(d_model, d_model)
-        self.to_keys = nn.Linear(d_model, d_model)
-        self.to_values = nn.Linear(d_model, d_model)
-        self.to_output = nn.Linear(d_model, d_model)
-
-    def key_values(self, x: Tensor) -> KeyValues:
-        """What `x` [B, S, D] offers to whoever looks at it."""
-        return KeyValues(self._split_heads(self.to_keys(x)), self._split_heads(self.to_values(x)))
-
-    def forward(self, x: Tensor, seen: KeyValues, mask: Tensor | None) -> Tensor:
-        """Let positions of `x` [B, T, D] look at `seen` where `mask` [B, 1, T, S] allows it."""
-        queries = self._split_heads(self.to_queries(x))  # [B, H, T, E]
-        mixed = F.scaled_dot_product_attention(
-            queries,
-            seen.keys,
-            seen.values,
-            attn_mask=mask,
-            dropout_p=self.dropout if self.training else 0.0,
-        )  # [B, H, T, E]
-        output: Tensor = self.to_output(mixed.transpose(1, 2).flatten(2))  # [B, T, D]
-        return output
-
-    def weights(self, x: Tensor, seen: KeyValues, mask: Tensor | None) -> Tensor:
-        """How much each position of `x` [B, T, D] looks at each of `seen`: [B, H, T, S]."""
-        queries = self._split_heads(self.to_queries(x))  # [B, H, T, E]
-        # Where each position offers a unit vector of its own, the mixture is the weights.
-        units = torch.eye(seen.keys.size(2), dtype=x.dtype, device=x.device)  # [S, S]
-        units = units.expand(*seen.keys.shape[:2], -1, -1)  # [B, H, S, S]
-        return F.scaled_dot_product_attention(queries, seen.keys, units, attn_mask=mask)
-
-    def _split_heads(self, x: Tensor) -> Tensor:
-        heads = torch.unflatten(x, -1, (self.n_heads, -1))  # [B, T, H, E]
-        return heads.transpose(1, 2)  # [B, H, T, E]
+    residual: float = 1.0  # how much the sum so far counts in a residual
+    gain: float = 1.0  # of the maps that write into it, when training begins
 
 
 class Dropout(nn.Module):
@@ -150,51 +58,85 @@ class Dropout(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """The same two linear maps at every position (Vaswani et al. 2017, section 3.3)."""
+    """The same linear maps at every position (Vaswani et al. 2017, section 3.3)."""
 
-    def __init__(self, d_model: int, d_inner: int, activation: str, dropout: float) -> None:
+    def __init__(self, config: AttentionConfig) -> None:
         super().__init__()
-        self.to_inner = nn.Linear(d_model, d_inner)
-        self.to_output = nn.Linear(d_inner, d_model)
-        self.activation = ACTIVATIONS[activation]
-        self.dropout = Dropout(dropout)
+        width, inner, bias = config.d_model, config.d_feed_forward, config.biases
+        self.to_inner = nn.Linear(width, inner, bias=bias)
+        self.to_output = nn.Linear(inner, width, bias=bias)
+        self.to_gate = nn.Linear(width, inner, bias=bias) if config.gated else None
+        self.activation = ACTIVATIONS[config.activation]
+        self.dropout = Dropout(config.activation_dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         """Transform each position of `x` [B, T, D] by itself."""
         # In two dimensions, for a linear map of three gives a view, and changing that costs a copy.
-        inner = self.activation(self.to_inner(x.flatten(0, 1)))  # [B * T, inner]
+        flat = x.flatten(0, 1)  # [B * T, D]
+        inner = self.activation(self.to_inner(flat))  # [B * T, inner]
+        if self.to_gate is not None:
+            inner = inner * self.to_gate(flat)
         output: Tensor = self.to_output(self.dropout(inner))
         return output.view(x.shape)
 
 
-class SinusoidalPositions(nn.Module):
-    """Sines and cosines of falling frequency (section 3.5), in two halves; nothing is learned."""
+class Residual(nn.Module):
+    """What surrounds a sub-layer: x + dropout(sublayer(x)), and a norm before or after."""
 
-    frequencies: Tensor
-
-    def __init__(self, d_model: int) -> None:
+    def __init__(self, config: AttentionConfig, depth: Depth) -> None:
         super().__init__()
-        exponents = torch.arange(0, d_model, 2) / d_model
-        self.register_buffer("frequencies", 10_000.0**-exponents, persistent=False)  # [D/2]
+        self.norm = build_norm(config)
+        self.dropout = Dropout(config.dropout)
+        self.is_pre_norm = config.norm == "pre"
+        self.scale = depth.residual
 
-    def forward(self, start: int, n: int) -> Tensor:
-        """The vectors [n, D] of the positions from `start` on."""
-        places = torch.arange(start, start + n, device=self.frequencies.device)
-        angles = places[:, None] * self.frequencies  # [n, D/2]
-        return torch.cat([angles.sin(), angles.cos()], dim=-1)  # [n, D]
+    def before(self, x: Tensor) -> Tensor:
+        """What the sub-layer reads of `x` [B, T, D]."""
+        read: Tensor = self.norm(x) if self.is_pre_norm else x
+        return read
+
+    def after(self, x: Tensor, y: Tensor) -> Tensor:
+        """`x` with what the sub-layer wrote, `y`, added to it."""
+        total = torch.add(self.dropout(y), x, alpha=self.scale)
+        return total if self.is_pre_norm else cast(Tensor, self.norm(total))
 
 
-class LearnedPositions(nn.Module):
-    """One learned vector for each position, up to a limit."""
+class SelfLayer(nn.Module):
+    """Self-attention, then feed-forward: all of an encoder's layer, and most of a decoder's."""
 
-    def __init__(self, d_model: int, max_positions: int) -> None:
+    def __init__(self, config: AttentionConfig, depth: Depth) -> None:
         super().__init__()
-        self.vectors = nn.Embedding(max_positions, d_model)
-        nn.init.normal_(self.vectors.weight, std=0.02)
+        self.depth = depth
+        self.self_attention = Attention(config, self_relation(config))
+        self.self_residual = Residual(config, depth)
+        self.feed_forward = FeedForward(config)
+        self.feed_forward_residual = Residual(config, depth)
 
-    def forward(self, start: int, n: int) -> Tensor:
-        """The vectors [n, D] of the positions from `start` on."""
-        return self.vectors.weight[start : start + n]
+    def forward(self, x: Tensor, past: Past | None, view: View) -> tuple[Tensor, Past]:
+        """Read new positions `x` [B, T, D]; return them and all positions seen so far."""
+        x, past = self.look_back(x, past, view)
+        return self.think(x), past
+
+    def look_back(self, x: Tensor, past: Past | None, view: View) -> tuple[Tensor, Past]:
+        """Let new positions look at each other and at the past, as `view` allows it."""
+        y = self.self_residual.before(x)
+        past = self._with(past, y, view)
+        return self.self_residual.after(x, self.self_attention(y, past.seen, view)), past
+
+    def think(self, x: Tensor) -> Tensor:
+        """Transform each position by itself."""
+        y = self.feed_forward_residual.before(x)
+        return self.feed_forward_residual.after(x, self.feed_forward(y))
+
+    def weights(self, x: Tensor, past: Past | None, view: View) -> Tensor:
+        """How much new positions look at all there are [B, T, S], on average of the heads."""
+        y = self.self_residual.before(x)
+        seen = self._with(past, y, view).seen
+        return self.self_attention.weights(y, seen, view).mean(dim=1)
+
+    def _with(self, past: Past | None, y: Tensor, view: View) -> Past:
+        new = self.self_attention.key_values(y, view.start)
+        return past.append(new) if past else Past.begin(new)
 
 
 class ScaledEmbedding(nn.Embedding):
@@ -210,9 +152,34 @@ class ScaledEmbedding(nn.Embedding):
         return super().forward(ids) * self.scale
 
 
-def causal_mask(n_new: int, n_known: int, device: torch.device) -> Tensor | None:
-    """Each new position may look at all known ones, at itself, and at new ones before it."""
-    if n_new == 1:
-        return None  # a single new position may look at everything there is
-    everything = torch.ones(n_new, n_known + n_new, dtype=torch.bool, device=device)
-    return everything.tril(diagonal=n_known)[None, None]  # [1, 1, T, n_known + T]
+def build_norm(config: AttentionConfig) -> nn.Module:
+    """The norm that `config` names."""
+    if config.norm_kind == "rms":
+        return nn.RMSNorm(config.d_model, NORM_EPSILON)
+    return nn.LayerNorm(config.d_model, NORM_EPSILON)
+
+
+def final_norm(config: AttentionConfig) -> nn.Module:
+    """With norms before the sub-layers the sum itself is never normalised, so it is in the end."""
+    return build_norm(config) if config.norm == "pre" else nn.Identity()
+
+
+def stack(layers: Iterable[Layer]) -> Sequence[Layer]:
+    """A registered list of layers that keeps their type, which nn.ModuleList forgets."""
+    return cast(Sequence[Layer], nn.ModuleList(layers))
+
+
+def initialise(model: nn.Module) -> None:
+    """Xavier's uniform distribution for all maps, as in the authors' code."""
+    gains = {
+        id(module): layer.depth.gain
+        for layer in model.modules()
+        if isinstance(layer, SelfLayer)
+        for name, module in layer.named_modules()
+        if not name.endswith(("to_queries", "to_keys"))
+    }
+    for module in model.modules():
+        if isinstance(module, nn.Linear):
+            nn.init.xavier_uniform_(module.weight, gains.get(id(module), 1.0))
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)

@@ -1,27 +1,27 @@
 """The encoder-decoder transformer of "Attention is all you need" (Vaswani et al. 2017)."""
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar, cast
 
+import torch
 from torch import Tensor, nn
 
 from mtcli.config import TransformerConfig
+from mtcli.models.attention import Attention, KeyValues, Past
 from mtcli.models.base import State, TrainableModel
 from mtcli.models.layers import (
-    Attention,
+    Depth,
     Dropout,
-    FeedForward,
-    KeyValues,
-    LearnedPositions,
-    Past,
+    Residual,
     ScaledEmbedding,
-    SinusoidalPositions,
-    causal_mask,
+    SelfLayer,
+    final_norm,
+    initialise,
+    stack,
 )
+from mtcli.models.positions import added_positions
+from mtcli.models.relations import Relation
+from mtcli.models.view import View
 from mtcli.tokenizer import PAD_ID
-
-Layer = TypeVar("Layer", bound=nn.Module)
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class TransformerState(State):
     """The encoded source, and the target as far as it is known."""
 
     memory: tuple[KeyValues, ...]  # per layer: the encoded source, [B, H, S, E]
-    memory_mask: Tensor  # [B, 1, 1, S]
+    words: Tensor  # [B, S]: where the source is not padding
     past: tuple[Past, ...] = ()  # per layer: the target so far; empty before the first step
 
     @property
@@ -42,87 +42,36 @@ class TransformerState(State):
         return replace(self, past=tuple(past.select(rows) for past in self.past))
 
 
-class Residual(nn.Module):
-    """What surrounds a sub-layer: x + dropout(sublayer(x)), and a layer norm before or after."""
+@dataclass(frozen=True)
+class Sight:
+    """What new target positions may look at: the target so far, and the source."""
 
-    def __init__(self, config: TransformerConfig) -> None:
-        super().__init__()
-        self.norm = nn.LayerNorm(config.d_model)
-        self.dropout = Dropout(config.dropout)
-        self.is_pre_norm = config.norm == "pre"
-
-    def before(self, x: Tensor) -> Tensor:
-        """What the sub-layer reads of `x` [B, T, D]."""
-        read: Tensor = self.norm(x) if self.is_pre_norm else x
-        return read
-
-    def after(self, x: Tensor, y: Tensor) -> Tensor:
-        """`x` with what the sub-layer wrote, `y`, added to it."""
-        total = x + self.dropout(y)
-        return total if self.is_pre_norm else cast(Tensor, self.norm(total))
+    target: View
+    source: View
 
 
-class EncoderLayer(nn.Module):
-    """Self-attention over the source, then feed-forward."""
-
-    def __init__(self, config: TransformerConfig) -> None:
-        super().__init__()
-        self.self_attention = _attention(config)
-        self.self_residual = Residual(config)
-        self.feed_forward = _feed_forward(config)
-        self.feed_forward_residual = Residual(config)
-
-    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        """Let the positions of `x` [B, S, D] look at each other where `mask` allows it."""
-        y = self.self_residual.before(x)
-        seen = self.self_attention.key_values(y)
-        x = self.self_residual.after(x, self.self_attention(y, seen, mask))
-        y = self.feed_forward_residual.before(x)
-        return self.feed_forward_residual.after(x, self.feed_forward(y))
-
-
-class DecoderLayer(nn.Module):
+class DecoderLayer(SelfLayer):
     """Masked self-attention over the target, cross-attention to the source, feed-forward."""
 
-    def __init__(self, config: TransformerConfig) -> None:
-        super().__init__()
-        self.self_attention = _attention(config)
-        self.self_residual = Residual(config)
-        self.cross_attention = _attention(config)
-        self.cross_residual = Residual(config)
-        self.feed_forward = _feed_forward(config)
-        self.feed_forward_residual = Residual(config)
+    def __init__(self, config: TransformerConfig, depth: Depth) -> None:
+        super().__init__(config, depth)
+        self.cross_attention = Attention(config, Relation())
+        self.cross_residual = Residual(config, depth)
 
-    def forward(
-        self,
-        x: Tensor,
-        past: Past | None,
-        memory: KeyValues,
-        causal: Tensor | None,
-        memory_mask: Tensor,
+    def read(
+        self, x: Tensor, past: Past | None, memory: KeyValues, sight: Sight
     ) -> tuple[Tensor, Past]:
         """Read new positions `x` [B, T, D]; return them and all target positions seen so far."""
-        x, past = self._look_back(x, past, causal)
+        x, past = self.look_back(x, past, sight.target)
         y = self.cross_residual.before(x)
-        x = self.cross_residual.after(x, self.cross_attention(y, memory, memory_mask))
-        y = self.feed_forward_residual.before(x)
-        return self.feed_forward_residual.after(x, self.feed_forward(y)), past
+        x = self.cross_residual.after(x, self.cross_attention(y, memory, sight.source))
+        return self.think(x), past
 
-    def alignment(
-        self, x: Tensor, memory: KeyValues, causal: Tensor | None, memory_mask: Tensor
-    ) -> Tensor:
+    def alignment(self, x: Tensor, memory: KeyValues, sight: Sight) -> Tensor:
         """How much the positions of `x` [B, T, D] look at the source, on average of the heads."""
-        x, _ = self._look_back(x, None, causal)
+        x, _ = self.look_back(x, None, sight.target)
         y = self.cross_residual.before(x)
-        return self.cross_attention.weights(y, memory, memory_mask).mean(dim=1)  # [B, T, S]
-
-    def _look_back(
-        self, x: Tensor, past: Past | None, causal: Tensor | None
-    ) -> tuple[Tensor, Past]:
-        y = self.self_residual.before(x)
-        new = self.self_attention.key_values(y)
-        past = past.append(new) if past else Past.begin(new)
-        return self.self_residual.after(x, self.self_attention(y, past.seen, causal)), past
+        return self.cross_attention.weights(y, memory, sight.source).mean(dim=1)  # [B, T, S]
 
 
 class Transformer(TrainableModel[TransformerState]):
@@ -131,24 +80,23 @@ class Transformer(TrainableModel[TransformerState]):
     def __init__(self, config: TransformerConfig, source_size: int, target_size: int) -> None:
         super().__init__()
         width = config.d_model
-        self.alignment_layer = config.alignment_layer
+        self.config = config
         self.source_embedding = ScaledEmbedding(source_size, width)
         self.target_embedding = (
             self.source_embedding
             if config.tied_embeddings == "all"
             else ScaledEmbedding(target_size, width)
         )
-        self.source_positions = _positions(config)
-        self.target_positions = _positions(config)
+        self.source_positions = added_positions(config)
+        self.target_positions = added_positions(config)
         self.dropout = Dropout(config.dropout)
-        self.encoder = _stack(EncoderLayer(config) for _ in range(config.n_encoder_layers))
-        self.decoder = _stack(DecoderLayer(config) for _ in range(config.n_decoder_layers))
-        # With norms before the sub-layers the sum itself is never normalised, so it is here.
-        is_pre_norm = config.norm == "pre"
-        self.encoder_norm = nn.LayerNorm(width) if is_pre_norm else nn.Identity()
-        self.decoder_norm = nn.LayerNorm(width) if is_pre_norm else nn.Identity()
+        encoder, decoder = _depths(config)
+        self.encoder = stack(SelfLayer(config, encoder) for _ in range(config.n_encoder_layers))
+        self.decoder = stack(DecoderLayer(config, decoder) for _ in range(config.n_decoder_layers))
+        self.encoder_norm = final_norm(config)
+        self.decoder_norm = final_norm(config)
         self.to_logits = nn.Linear(width, target_size, bias=False)
-        self._initialise()
+        initialise(self)
         if config.tied_embeddings != "none":
             self.to_logits.weight = self.target_embedding.weight
 
@@ -160,70 +108,53 @@ class Transformer(TrainableModel[TransformerState]):
     @property
     def n_positions(self) -> int | None:
         """What can be learned is limited."""
-        positions = self.target_positions
-        return len(positions.vectors.weight) if isinstance(positions, LearnedPositions) else None
+        return self.config.n_positions
 
     def encode(self, source: Tensor) -> TransformerState:
         """Read padded source ids [B, S]."""
-        mask = (source != PAD_ID)[:, None, None, :]  # [B, 1, 1, S]
-        x = self.source_embedding(source) + self.source_positions(0, source.size(1))
-        x = self.dropout(x)  # [B, S, D]
+        words, n, device = source != PAD_ID, source.size(1), source.device
+        view = View(n, n, device, words, window=self.config.window)
+        places = torch.arange(n, device=device)
+        x = self.dropout(self.source_positions(self.source_embedding(source), places))  # [B, S, D]
         for layer in self.encoder:
-            x = layer(x, mask)
+            x, _ = layer(x, None, view)
         x = self.encoder_norm(x)
         memory = tuple(layer.cross_attention.key_values(x) for layer in self.decoder)
-        return TransformerState(memory, mask)
+        return TransformerState(memory, words)
 
     def read(self, target: Tensor, state: TransformerState) -> tuple[Tensor, TransformerState]:
         """Read the next target ids [B, T]."""
-        x, causal = self._embed_target(target, state.n_known)
+        x, sight = self._embed_target(target, state)
         pasts = []
         for i, layer in enumerate(self.decoder):
             past = state.past[i] if state.past else None
-            x, past = layer(x, past, state.memory[i], causal, state.memory_mask)
+            x, past = layer.read(x, past, state.memory[i], sight)
             pasts.append(past)
         return self.decoder_norm(x), replace(state, past=tuple(pasts))
 
     def alignment(self, source: Tensor, target: Tensor) -> Tensor:
         """How much each position of `target` [B, T] looks at each of `source` [B, S]: [B, T, S]."""
-        state = self.encode(source)
-        x, causal = self._embed_target(target, n_known=0)
-        for memory, layer in zip(state.memory, self.decoder[: self.alignment_layer], strict=False):
-            x, _ = layer(x, None, memory, causal, state.memory_mask)
-        layer, memory = self.decoder[self.alignment_layer], state.memory[self.alignment_layer]
-        return layer.alignment(x, memory, causal, state.memory_mask)
+        state, at = self.encode(source), self.config.alignment_layer
+        x, sight = self._embed_target(target, state)
+        for memory, layer in zip(state.memory, self.decoder[:at], strict=False):
+            x, _ = layer.read(x, None, memory, sight)
+        return self.decoder[at].alignment(x, state.memory[at], sight)
 
-    def _embed_target(self, target: Tensor, n_known: int) -> tuple[Tensor, Tensor | None]:
+    def _embed_target(self, target: Tensor, state: TransformerState) -> tuple[Tensor, Sight]:
         """The vectors [B, T, D] of new target positions, and what they may look at."""
-        n_new = target.size(1)
-        x = self.target_embedding(target) + self.target_positions(n_known, n_new)
-        return self.dropout(x), causal_mask(n_new, n_known, target.device)
-
-    def _initialise(self) -> None:
-        """Xavier's uniform distribution for all maps, as in the authors' code."""
-        for module in self.modules():
-            if isinstance(module, nn.Linear):
-                nn.init.xavier_uniform_(module.weight)
-                if module.bias is not None:
-                    nn.init.zeros_(module.bias)
+        n_new, start, device = target.size(1), state.n_known, target.device
+        places = torch.arange(start, start + n_new, device=device)
+        x = self.dropout(self.target_positions(self.target_embedding(target), places))
+        own = View(
+            n_new, start + n_new, device, start=start, is_causal=True, window=self.config.window
+        )
+        return x, Sight(own, View(n_new, state.words.size(1), device, state.words))
 
 
-def _stack(layers: Iterable[Layer]) -> Sequence[Layer]:
-    """A registered list of layers that keeps their type, which nn.ModuleList forgets."""
-    return cast(Sequence[Layer], nn.ModuleList(layers))
-
-
-def _attention(config: TransformerConfig) -> Attention:
-    return Attention(config.d_model, config.n_heads, config.attention_dropout)
-
-
-def _feed_forward(config: TransformerConfig) -> FeedForward:
-    return FeedForward(
-        config.d_model, config.d_feed_forward, config.activation, config.activation_dropout
-    )
-
-
-def _positions(config: TransformerConfig) -> SinusoidalPositions | LearnedPositions:
-    if config.positions == "learned":
-        return LearnedPositions(config.d_model, config.max_positions)
-    return SinusoidalPositions(config.d_model)
+def _depths(config: TransformerConfig) -> tuple[Depth, Depth]:
+    """The balance of encoder and decoder, as DeepNorm's authors derive it for both together."""
+    if not config.deep_norm:
+        return Depth(), Depth()
+    n, m = config.n_encoder_layers, config.n_decoder_layers
+    both = (n**4 * m) ** (1 / 16)
+    return Depth(0.81 * both, 0.87 / both), Depth((3 * m) ** 0.25, (12 * m) ** -0.25)

@@ -29,20 +29,20 @@ class Objective(nn.Module):
         super().__init__()
         self.model = model
         self.label_smoothing = label_smoothing
+        self.lessons = model.lessons
 
     def forward(self, source: Tensor, target_in: Tensor, labels: Tensor) -> Tensor:
-        """Cross-entropy summed over all words."""
-        vectors = self.vectors(source, target_in)
-        return summed_loss(vectors, self.model.output_weight, labels, self.label_smoothing)
-
-    def vectors(self, source: Tensor, target_in: Tensor) -> Tensor:
-        """What the logits are made of [B, T, D]."""
-        vectors, _ = self.model.read(target_in, self.model.encode(source))
-        return vectors
+        """Cross-entropy summed over all words: of all lessons, and of the first one alone."""
+        lessons = self.lessons(source, target_in, labels)
+        weight, smoothing = self.model.output_weight, self.label_smoothing
+        losses = torch.stack(
+            [summed_loss(vectors, weight, wanted, smoothing) for vectors, wanted in lessons]
+        )
+        return torch.stack([losses.sum(), losses[0].detach()])
 
     def compile_model(self) -> None:
         """Let torch.compile fuse what it can; the loss, which is cut by hand, stays as it is."""
-        self.vectors = torch.compile(self.vectors, dynamic=True)  # type: ignore[method-assign]
+        self.lessons = torch.compile(self.lessons, dynamic=True)
 
 
 @dataclass(frozen=True)
@@ -149,14 +149,13 @@ class Learner:
         return loss_of_all
 
     def _backward(self, batch: Batch, scale: float) -> Tensor:
-        """The summed loss of `batch`, with `scale` times its gradient added to what there is."""
+        """The target's summed loss in `batch`; `scale` times all gradients are added up."""
         torch.manual_seed(batch.seed)
         batch = batch.to(self.device)
         with torch.autocast(self.device.type, self.dtype, enabled=self.dtype != torch.float32):
-            loss: Tensor = self.objective(batch.source, batch.target_in, batch.labels)
-        scaled: Tensor = self.scaler.scale(loss * scale)
-        scaled.backward()  # type: ignore[no-untyped-call]
-        return loss.detach()
+            total, of_target = self.objective(batch.source, batch.target_in, batch.labels)
+        self.scaler.scale(total * scale).backward()
+        return of_target.detach()  # type: ignore[no-any-return]
 
     def _fits(self, batch: Batch) -> bool:
         """Whether this process has memory for `batch` and for what its optimizers will remember."""
