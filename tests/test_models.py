@@ -2,10 +2,17 @@ import math
 
 import pytest
 import torch
+import torch.nn.functional as F  # noqa: N812  (torch's own name for it)
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from conftest import shipped_config, tiny_decoder_only, tiny_model_config
-from mtcli.config import TransformerConfig
+from mtcli.config import DecoderOnlyConfig, TransformerConfig
+from mtcli.loss import summed_loss
 from mtcli.models import build_model
+from mtcli.models.attention import Attention
+from mtcli.models.relations import Alibi, Relative, self_relation
+from mtcli.models.view import View
 from mtcli.tokenizer import PAD_ID
 
 PAD, V = PAD_ID, 12
@@ -58,6 +65,11 @@ MODELS = {
     "decoder-only, post-norm": tiny_decoder_only(norm="post", deep_norm=True),
     "decoder-only, not tied": tiny_decoder_only(tied_embeddings="none"),
 }
+
+
+def positions_of(config) -> str:
+    """How the model knows where pieces stand; a recurrent one reads one after the other."""
+    return getattr(config, "positions", "recurrent")
 
 
 @pytest.fixture(params=MODELS)
@@ -130,7 +142,7 @@ def test_every_word_of_the_source_and_its_place_matter(model, source, target):
         changed[0, position] = 11
         assert not torch.allclose(model(changed, target)[0], before)
     swapped = source[:, [1, 0, 2, 3]]
-    does_not_matter = getattr(model.config, "positions", "") == "none"
+    does_not_matter = positions_of(model.config) == "none"
     assert torch.allclose(model(swapped, target)[0], before, atol=1e-6) == does_not_matter
 
 
@@ -220,3 +232,205 @@ def test_sinusoids_are_those_of_the_paper():
         assert table[place, 8 + i] == pytest.approx(math.cos(angle), abs=1e-5)
     later = model.source_positions(torch.zeros(10, 16), torch.arange(40, 50))
     torch.testing.assert_close(later, table[40:])
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_number_of_parameters_is_known_before_there_is_a_model(name):
+    config = MODELS[name]
+    with torch.device("meta"):
+        model = build_model(config, V, V + 3 * (config.tied_embeddings != "all"))
+    n_parameters = sum(parameter.numel() for parameter in model.parameters())
+    sizes = V, V + 3 * (config.tied_embeddings != "all")
+    assert config.n_parameters(*sizes) == n_parameters
+
+
+def test_what_it_looks_at_are_rows_of_probabilities_and_never_padding(model, source, target):
+    weights = model.alignment(source, target)
+    if weights is None:
+        assert model.config.attention == "none"
+        return
+    assert weights.shape == (2, 5, 4)
+    assert (weights >= 0).all()
+    total = weights.sum(dim=-1)
+    if isinstance(model.config, DecoderOnlyConfig) and model.config.window:
+        total = total[:, : model.config.window]  # what is further away does not see the source
+    torch.testing.assert_close(total, torch.ones_like(total))
+    assert (weights[1, :, 2:] == 0).all()
+    alone = model.alignment(source[1:, :2], target[1:])
+    torch.testing.assert_close(alone, weights[1:, :, :2])
+
+
+def test_ten_sentences_are_learned_by_heart(model):
+    torch.manual_seed(0)
+    source = torch.randint(4, V, (10, 5))
+    target = torch.cat([torch.full((10, 1), 2), torch.randint(4, V, (10, 4))], dim=1)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    for _ in range(300):
+        lessons = model.lessons(source, target[:, :-1], target[:, 1:])
+        losses = [summed_loss(x, model.output_weight, words, 0.0) for x, words in lessons]
+        if losses[0] < 0.1 * 40:
+            break
+        optimizer.zero_grad()
+        sum(losses).backward()
+        optimizer.step()
+    said = model(source, target[:, :-1]).argmax(dim=-1)
+    assert (said == target[:, 1:]).float().mean() > 0.9
+
+
+PLACELESS = [name for name, config in MODELS.items() if positions_of(config) == "none"]
+RELATIVE = ["relative", "rotary", "alibi"]
+
+
+@pytest.mark.parametrize("name", PLACELESS)
+def test_without_positions_a_permuted_source_is_a_permuted_encoding(name):
+    torch.manual_seed(0)
+    model = build_model(MODELS[name], V, V).eval()
+    source, order = torch.tensor([[5, 6, 7, 8, 9]]), torch.tensor([3, 0, 4, 1, 2])
+    for before, after in zip(
+        encoding(model, source), encoding(model, source[:, order]), strict=True
+    ):
+        torch.testing.assert_close(after, before[:, :, order])
+
+
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned", *RELATIVE])
+def test_with_positions_it_is_not(positions):
+    torch.manual_seed(0)
+    model = build_model(tiny_model_config(positions=positions), V, V).eval()
+    source, order = torch.tensor([[5, 6, 7, 8, 9]]), torch.tensor([3, 0, 4, 1, 2])
+    [before, *_], [after, *_] = encoding(model, source), encoding(model, source[:, order])
+    assert not torch.allclose(after, before[:, :, order], atol=1e-3)
+
+
+@pytest.mark.parametrize("shift", [1, 7, 100])
+@pytest.mark.parametrize("positions", RELATIVE)
+def test_relative_positions_do_not_change_when_everything_shifts(positions, shift):
+    """Behind so much that may not be looked at, everything is as it would be without it."""
+    torch.manual_seed(0)
+    relation = self_relation(tiny_model_config(positions=positions))
+    queries, keys, values = torch.randn(3, 2, 2, 5, 8).unbind()
+    expected = mixed(relation, queries, keys, values, shift=0)
+    torch.testing.assert_close(mixed(relation, queries, keys, values, shift), expected)
+
+
+def mixed(relation, queries, keys, values, shift):
+    """Self-attention of positions that begin at `shift`; before it there is padding."""
+    n = queries.size(2)
+    words = torch.arange(shift + n) >= shift
+    view = View(n, shift + n, queries.device, words.expand(2, -1), start=shift, is_causal=True)
+    keys = F.pad(relation.turned(keys, shift), (0, 0, shift, 0))
+    values = F.pad(values, (0, 0, shift, 0))
+    return relation.mix(relation.turned(queries, shift), keys, values, view)
+
+
+@pytest.mark.parametrize("positions", ["sinusoidal", *RELATIVE])
+@pytest.mark.parametrize("build", [tiny_model_config, tiny_decoder_only])
+def test_a_window_that_covers_everything_is_full_attention(build, positions, source, target):
+    models = []
+    for window in (None, 9):
+        torch.manual_seed(0)
+        models.append(build_model(build(positions=positions, window=window), V, V).eval())
+    torch.testing.assert_close(*(model(source, target) for model in models))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    positions=st.sampled_from(["none", *RELATIVE]),
+    n_known=st.integers(0, 9),
+    n_new=st.integers(1, 13),
+    window=st.integers(1, 5),
+    is_causal=st.booleans(),
+    has_padding=st.booleans(),
+)
+def test_attention_in_blocks_is_attention_with_a_mask(
+    positions, n_known, n_new, window, is_causal, has_padding
+):
+    n_known = n_known if is_causal else 0  # an encoder reads everything at once
+    n = n_known + n_new
+    config = tiny_model_config(positions=positions, window=window, max_distance=3)
+    attention = Attention(config, self_relation(config))
+    lengths = torch.tensor([n, max(1, n - 3)])
+    words = torch.arange(n) < lengths[:, None] if has_padding else None
+    x = torch.randn(2, n, 16)
+    view = View(n_new, n, x.device, words, n_known, is_causal, window)
+    seen = attention.key_values(x)
+    local = attention(x[:, n_known:], seen, view)
+    expected = in_one_piece(attention, x[:, n_known:], seen, view)
+    is_word = words[:, n_known:] if has_padding else torch.ones(2, n_new, dtype=torch.bool)
+    torch.testing.assert_close(local[is_word], expected[is_word])
+
+
+def in_one_piece(attention, x, seen, view):
+    weights = attention.weights(x, seen, view)  # [B, H, T, S]
+    is_far = view.distances.abs() > view.window
+    assert (weights[:, :, is_far] == 0).all()
+    if view.is_causal:
+        assert (weights[:, :, view.distances < 0] == 0).all()
+    queries, keys, values = attention._compared(x, seen, view)
+    mixed = attention.relation.mix(queries, keys, values, view)
+    return attention.to_output(mixed.transpose(1, 2).flatten(2))
+
+
+def encoding(model, source):
+    """What is kept of the source, per layer [B, H, S, E]."""
+    state = model.encode(source)
+    kept = state.memory if hasattr(state, "memory") else [past.seen for past in state.past]
+    return [kv.values for kv in kept]
+
+
+def test_relative_positions_are_those_of_shaw():
+    """Each product by itself, as the paper writes it."""
+    torch.manual_seed(0)
+    relation = Relative(d_head=4, max_distance=2)
+    queries, keys, values = torch.randn(3, 1, 1, 6, 4).unbind()
+    view = View(6, 6, queries.device)
+    found = relation.mix(queries, keys, values, view)[0, 0]
+    for i in range(6):
+        numbers = [min(2, max(-2, i - j)) + 2 for j in range(6)]
+        scores = [
+            queries[0, 0, i] @ (keys[0, 0, j] + relation.of_keys[numbers[j]]) for j in range(6)
+        ]
+        weights = (torch.stack(scores) / 2).softmax(dim=0)
+        means = values[0, 0] + relation.of_values[numbers]
+        torch.testing.assert_close(found[i], weights @ means)
+
+
+def test_alibi_falls_with_the_distance_at_the_paces_of_the_paper():
+    relation = Alibi(n_heads=8)
+    view = View(4, 4, torch.device("cpu"), is_causal=True)
+    bias = relation._bias(view)
+    slopes = [2.0**-i for i in range(1, 9)]
+    for head, slope in enumerate(slopes):
+        row = bias.reshape(8, 4, 4)[head, 3]
+        torch.testing.assert_close(row, torch.tensor([-3.0, -2.0, -1.0, 0.0]) * slope)
+    assert (bias.reshape(8, 4, 4)[:, 0, 1:] == -torch.inf).all()
+
+
+def test_grouped_heads_share_keys_and_values():
+    torch.manual_seed(0)
+    config = tiny_model_config(n_heads=4, n_kv_heads=2)
+    attention = Attention(config, self_relation(config))
+    x = torch.randn(2, 5, 16)
+    seen = attention.key_values(x)
+    assert seen.keys.shape == (2, 2, 5, 4)
+    weights = attention.weights(x, seen, View(5, 5, x.device))
+    queries, keys, _ = attention._compared(x, seen, View(5, 5, x.device))
+    for head in range(4):
+        scores = queries[:, head] @ seen.keys[:, head // 2].mT / 2
+        torch.testing.assert_close(weights[:, head], scores.softmax(dim=-1))
+    assert keys.shape == (2, 4, 5, 4)
+
+
+def test_a_deep_stack_keeps_its_balance():
+    """Of a hundred layers each changes the sum by as little as the paper says."""
+    torch.manual_seed(0)
+    norms = {}
+    for is_deep in (False, True):
+        config = tiny_model_config(norm="post", deep_norm=is_deep, n_encoder_layers=60)
+        model = build_model(config, V, V)
+        source = torch.randint(4, V, (4, 9))
+        loss = model(source, source).square().mean()
+        loss.backward()
+        first, last = model.encoder[0], model.encoder[-1]
+        gradients = [layer.feed_forward.to_inner.weight.grad.norm() for layer in (first, last)]
+        norms[is_deep] = float(gradients[0] / gradients[1])
+    assert norms[False] < norms[True]

@@ -103,7 +103,8 @@ class DecoderOnly(TrainableModel[PrefixState]):
         for layer, known in zip(self.layers[:at], past, strict=False):
             x, _ = layer(x, known, view)
         weights = self.layers[at].weights(x, past[at], view)[:, :, : source.size(1)]
-        weights = weights / weights.sum(dim=-1, keepdim=True)
+        total = weights.sum(dim=-1, keepdim=True)
+        weights = torch.where(total > 0, weights / total, 0.0)  # a window may not reach so far
         # Back to where the padding stands behind the words.
         n = source.size(1)
         places = torch.arange(n, device=source.device) + state.n_padding  # [B, S]
