@@ -38,8 +38,8 @@ class Relation(nn.Module):
         return Relation.mix(self, queries, keys, units, view)
 
     def _bias(self, view: View) -> Tensor | None:
-        """What is added to the scores [B, H, T, S]; if boolean, what is allowed at all."""
-        return view.mask
+        """What is added to the scores [B, H, T, S]."""
+        return view.penalty
 
 
 class Rotary(Relation):
@@ -76,7 +76,7 @@ class Alibi(Relation):
 
     def _bias(self, view: View) -> Tensor:
         bias = -self.slopes[:, None, None] * view.distances.abs()  # [H, T, S]
-        return bias if view.mask is None else torch.where(view.mask, bias, -torch.inf)
+        return bias[None] if view.penalty is None else bias + view.penalty
 
 
 class Relative(Relation):

@@ -38,6 +38,11 @@ class View:
         # Padding that sees nothing but padding may see itself: weights of nothing are not numbers.
         return (by_word & by_place) | (self.distances == 0)
 
+    @cached_property
+    def penalty(self) -> Tensor | None:
+        """The mask as what is added to scores: 0 or minus infinity."""
+        return None if self.mask is None else torch.where(self.mask, 0.0, -torch.inf)
+
     def _by_place(self) -> Tensor | None:
         """What is allowed by where positions stand [T, S]."""
         parts = []
