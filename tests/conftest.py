@@ -11,6 +11,7 @@ from hypothesis import settings
 from mtcli.config import (
     Config,
     DecoderOnlyConfig,
+    RnnConfig,
     TokenizerConfig,
     TransformerConfig,
     load_config,
@@ -60,6 +61,10 @@ def tiny_model_config(**changes) -> TransformerConfig:
 def tiny_decoder_only(**changes) -> DecoderOnlyConfig:
     size = {"d_model": 16, "n_heads": 2, "n_layers": 3, "d_feed_forward": 32}
     return DecoderOnlyConfig(arch="decoder_only", **{**size, **changes})
+
+
+def tiny_rnn_config(**changes) -> RnnConfig:
+    return RnnConfig(**{"arch": "rnn", "d_model": 16, **changes})
 
 
 @pytest.fixture(scope="session")

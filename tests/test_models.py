@@ -6,7 +6,7 @@ import torch.nn.functional as F  # noqa: N812  (torch's own name for it)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conftest import shipped_config, tiny_decoder_only, tiny_model_config
+from conftest import shipped_config, tiny_decoder_only, tiny_model_config, tiny_rnn_config
 from mtcli.config import DecoderOnlyConfig, TransformerConfig
 from mtcli.loss import summed_loss
 from mtcli.models import build_model
@@ -64,6 +64,24 @@ MODELS = {
     "decoder-only, causal window": tiny_decoder_only(window=3, source_attention="causal"),
     "decoder-only, post-norm": tiny_decoder_only(norm="post", deep_norm=True),
     "decoder-only, not tied": tiny_decoder_only(tied_embeddings="none"),
+    "lstm, no attention": tiny_rnn_config(attention="none"),
+    "lstm, dot": tiny_rnn_config(attention="dot"),
+    "lstm, scaled dot": tiny_rnn_config(attention="scaled_dot", input_feeding=False),
+    "lstm, bilinear": tiny_rnn_config(attention="bilinear"),
+    "lstm, bilinear, not fed": tiny_rnn_config(attention="bilinear", input_feeding=False),
+    "lstm, additive": tiny_rnn_config(attention="additive"),
+    "lstm, additive, not fed": tiny_rnn_config(attention="additive", input_feeding=False),
+    "lstm, one layer": tiny_rnn_config(n_encoder_layers=1, n_decoder_layers=1),
+    "lstm, unequal depths": tiny_rnn_config(n_encoder_layers=1, n_decoder_layers=3),
+    "lstm, tied two ways": tiny_rnn_config(tied_embeddings="target"),
+    "lstm, not tied": tiny_rnn_config(tied_embeddings="none"),
+    "gru, no attention": tiny_rnn_config(cell="gru", attention="none"),
+    "gru, dot, not fed": tiny_rnn_config(cell="gru", attention="dot", input_feeding=False),
+    "gru, scaled dot": tiny_rnn_config(cell="gru", attention="scaled_dot"),
+    "gru, bilinear": tiny_rnn_config(cell="gru", n_encoder_layers=3, n_decoder_layers=1),
+    "gru, additive, not tied": tiny_rnn_config(
+        cell="gru", attention="additive", tied_embeddings="none"
+    ),
 }
 
 
@@ -73,9 +91,14 @@ def positions_of(config) -> str:
 
 
 @pytest.fixture(params=MODELS)
-def model(request):
+def config(request):
+    return MODELS[request.param]
+
+
+@pytest.fixture
+def model(config):
     torch.manual_seed(0)
-    return build_model(MODELS[request.param], V, V).eval()
+    return build_model(config, V, V).eval()
 
 
 @pytest.fixture
@@ -153,6 +176,16 @@ def test_gradients_reach_every_parameter(model, source, target):
         # Keys' biases shift all scores of a query alike, which softmax does not see.
         if not name.endswith("to_keys.bias"):
             assert parameter.grad.abs().max() > 1e-9, name
+
+
+def test_reordering_rows_of_a_sentence_is_selecting_them(model, source, target):
+    """But the source, which is the same for all of them, stays where it is."""
+    twice = torch.tensor([0, 0, 1, 1])
+    _, state = model.decode(target[:, :2].repeat(2, 1), model.encode(source).select(twice))
+    rows = torch.tensor([1, 0, 3, 3])
+    reordered, _ = model.decode(target[twice, 2:3], state.reorder(rows))
+    selected, _ = model.decode(target[twice, 2:3], state.select(rows))
+    torch.testing.assert_close(reordered, selected)
 
 
 def test_dropout_acts_in_training_only(source, target):
@@ -234,9 +267,7 @@ def test_sinusoids_are_those_of_the_paper():
     torch.testing.assert_close(later, table[40:])
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_the_number_of_parameters_is_known_before_there_is_a_model(name):
-    config = MODELS[name]
+def test_the_number_of_parameters_is_known_before_there_is_a_model(config):
     with torch.device("meta"):
         model = build_model(config, V, V + 3 * (config.tied_embeddings != "all"))
     n_parameters = sum(parameter.numel() for parameter in model.parameters())

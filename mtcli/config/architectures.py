@@ -349,12 +349,13 @@ class RnnConfig(ModelConfig):
             Maps(gates * half, width, ("source",), 2 * self.n_encoder_layers),
             Maps(gates * half, half, ("source",), 2 * self.n_encoder_layers),
             Maps(gates * width, width, ("target",), 2 * self.n_decoder_layers),
-            Maps(width, width, (), n_states * self.n_decoder_layers),
+            Maps(self.n_decoder_layers * width, width, (), n_states),
         ]
         if self.is_fed:
             found.append(Maps(gates * width, width, ("target",), n_biases=0))
         if self.attention != "none":
-            found.append(Maps(width, 2 * width, ("target",), n_biases=0))
+            found.append(Maps(width, width, ("source",), n_biases=0))
+            found.append(Maps(width, width, ("target",), n_biases=0))
         if self.attention in ("bilinear", "additive"):
             found.append(Maps(width, width, ("source",), n_biases=0))
         if self.attention == "additive":

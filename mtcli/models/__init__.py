@@ -6,6 +6,7 @@ from typing import Any
 from mtcli.config import ModelConfig
 from mtcli.models.base import State, TrainableModel, TranslationModel, parameters_of
 from mtcli.models.decoder_only import DecoderOnly
+from mtcli.models.rnn import Rnn
 from mtcli.models.transformer import Transformer
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
 ARCHITECTURES: dict[str, Callable[[Any, int, int], TrainableModel[Any]]] = {
     "transformer": Transformer,
     "decoder_only": DecoderOnly,
+    "rnn": Rnn,
 }
 
 

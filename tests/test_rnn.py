@@ -1,0 +1,153 @@
+from dataclasses import replace
+
+import pytest
+import torch
+
+from conftest import tiny_rnn_config
+from mtcli.models import build_model
+from mtcli.models.recurrence import Shared
+from mtcli.models.rnn import Attention
+from mtcli.tokenizer import PAD_ID
+
+V, D = 12, 16
+SOURCE = torch.tensor([[5, 6, 7, 8], [9, 10, PAD_ID, PAD_ID]])
+TARGET = torch.tensor([[2, 4, 5, 6, 7], [2, 8, 9, 3, PAD_ID]])
+SCORES = ["dot", "scaled_dot", "bilinear", "additive"]
+
+
+def by_hand(attention: Attention, score: str, h: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
+    """The score of one vector of the decoder with one of the encoder."""
+    match score:
+        case "dot":
+            return h @ m
+        case "scaled_dot":
+            return h @ m / D**0.5
+        case "bilinear":
+            return h @ attention.to_keys.weight @ m
+        case _:
+            maps = attention.additive
+            query = maps.to_queries.weight @ h + maps.to_queries.bias
+            return maps.to_score @ torch.tanh(query + attention.to_keys.weight @ m)
+
+
+@pytest.mark.parametrize("score", SCORES)
+def test_scores_are_what_they_are_called(score):
+    torch.manual_seed(0)
+    attention = Attention(D, score)
+    h, memory = torch.randn(2, 3, D), torch.randn(2, 4, D)
+    mask = torch.tensor([[[True] * 4], [[True] * 2 + [False] * 2]])
+    look = attention.look(attention.seen(memory, mask))
+    weights, vectors = look.weights(h), look(h)
+    whole = torch.cat([attention.to_values.weight, attention.to_output.weight], dim=1)  # [D, 2D]
+    for b, n in enumerate([4, 2]):
+        for t in range(3):
+            scores = [by_hand(attention, score, h[b, t], memory[b, s]) for s in range(n)]
+            expected = torch.stack(scores).softmax(dim=0)
+            torch.testing.assert_close(weights[b, t, :n], expected)
+            assert weights[b, t, n:].eq(0).all()
+            both = torch.cat([expected @ memory[b, :n], h[b, t]])
+            torch.testing.assert_close(vectors[b, t], torch.tanh(whole @ both))
+
+
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+@pytest.mark.parametrize("attention", ["none", *SCORES])
+def test_without_attention_only_the_last_state_of_the_encoder_matters(cell, attention):
+    torch.manual_seed(0)
+    model = build_model(tiny_rnn_config(cell=cell, attention=attention), V, V).eval()
+    before = model(SOURCE, TARGET)
+
+    def disturb(_module, _inputs, output):
+        shown, last = output
+        return shown._replace(data=shown.data + torch.randn_like(shown.data)), last
+
+    model.encoder[-1].register_forward_hook(disturb)
+    assert torch.equal(model(SOURCE, TARGET), before) == (attention == "none")
+    assert (model.alignment(SOURCE, TARGET) is None) == (attention == "none")
+
+
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+@pytest.mark.parametrize("attention", SCORES)
+def test_being_fed_nothing_is_not_being_fed(cell, attention):
+    """The loop does what torch's own layers do, forward and backward."""
+    torch.manual_seed(0)
+    shape = {"cell": cell, "attention": attention, "n_decoder_layers": 3, "dropout": 0.0}
+    fed = build_model(tiny_rnn_config(**shape), V, V)
+    plain = build_model(tiny_rnn_config(**shape, input_feeding=False), V, V)
+    torch.nn.init.zeros_(fed.to_gates.weight)
+    plain.load_state_dict(fed.state_dict(), strict=False)
+    torch.testing.assert_close(fed(SOURCE, TARGET), plain(SOURCE, TARGET))
+    torch.testing.assert_close(fed.alignment(SOURCE, TARGET), plain.alignment(SOURCE, TARGET))
+    gradients = {}
+    for name, model in (("fed", fed), ("plain", plain)):
+        torch.nn.functional.cross_entropy(
+            model(SOURCE, TARGET).flatten(0, 1), TARGET.flatten()
+        ).backward()
+        gradients[name] = {key: value.grad for key, value in model.named_parameters()}
+    assert gradients["fed"].pop("to_gates.weight").abs().max() > 0
+    torch.testing.assert_close(gradients["fed"], gradients["plain"])
+
+
+def test_what_is_fed_matters():
+    torch.manual_seed(0)
+    model = build_model(tiny_rnn_config(), V, V).eval()
+    state = model.encode(SOURCE)
+    other = replace(state, vector=torch.ones_like(state.vector))
+    assert not torch.allclose(model.decode(TARGET, state)[0], model.decode(TARGET, other)[0])
+
+
+@pytest.mark.parametrize("n", [(), (2,)], ids=["one matrix", "one for each sentence"])
+def test_the_gradient_of_a_shared_matrix_is_the_sum_of_those_of_all_steps(n):
+    torch.manual_seed(0)
+    leaves = [torch.randn(shape).requires_grad_() for shape in [(*n, 5, 5), (*n, 4, 5), (5,)]]
+    matrix, first, bias = leaves
+    found = []
+    for product in (Shared(matrix), lambda x, plus: plus + x @ matrix.mT):
+        x, total = first, 0.0
+        for _ in range(3):
+            x = product(product(x, bias), x).tanh()
+            total = total + x.sum()
+        found.append(torch.autograd.grad(total, leaves))
+    torch.testing.assert_close(*found)
+
+
+def test_frozen_matrices_stay_out_of_it():
+    model = build_model(tiny_rnn_config(), V, V)
+    model.decoder.requires_grad_(False)
+    model(SOURCE, TARGET).sum().backward()
+    assert all(parameter.grad is None for parameter in model.decoder.parameters())
+    assert model.to_gates.weight.grad is not None
+
+
+@pytest.mark.parametrize("is_fed", [False, True])
+def test_dropout_acts_on_words_between_layers_and_on_what_logits_are_made_of(is_fed):
+    config = tiny_rnn_config(dropout=0.5, input_feeding=is_fed, n_decoder_layers=2)
+    model = build_model(config, V, V).train()
+    calls = []
+    model.dropout.register_forward_hook(lambda _module, _inputs, output: calls.append(output))
+    state = model.encode(SOURCE)
+    assert len(calls) == config.n_encoder_layers
+    assert not torch.equal(model.encode(SOURCE).seen.keys, state.seen.keys)
+    calls.clear()
+    model.read(TARGET, state)
+    n_between = TARGET.size(1) if is_fed else 1
+    assert len(calls) == 1 + n_between + 1
+
+
+def test_an_lstm_begins_by_keeping_what_it_remembers():
+    model = build_model(tiny_rnn_config(), V, V)
+    for layer in [*model.encoder, *model.decoder]:
+        width = layer.hidden_size
+        forget = layer.bias_ih_l0 + layer.bias_hh_l0
+        assert forget[width : 2 * width].eq(1).all()
+        recurrent = layer.weight_hh_l0[:width]
+        torch.testing.assert_close(recurrent @ recurrent.mT, torch.eye(width))
+
+
+def test_half_precision_is_nearly_the_same():
+    model = build_model(tiny_rnn_config(dropout=0.0), V, V)
+    exact = model(SOURCE, TARGET)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = model(SOURCE, TARGET)
+    found.float().square().sum().backward()
+    torch.testing.assert_close(found.float(), exact, atol=0.1, rtol=0.1)
+    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
