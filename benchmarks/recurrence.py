@@ -70,9 +70,7 @@ class Plain(nn.Module):
 def plain(size: int) -> Contestant:
     """No attention, nothing fed."""
     module = Plain(size)
-    return Contestant(
-        lambda batch, _: module(batch.target_in), module.embedding.weight, module
-    )
+    return Contestant(lambda batch, _: module(batch.target_in), module.embedding.weight, module)
 
 
 def ours(size: int, cell: str, attention: str, *, is_fed: bool) -> Contestant:
