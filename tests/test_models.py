@@ -158,14 +158,14 @@ def test_a_state_is_a_value_that_what_comes_after_it_does_not_change(model, sour
     torch.testing.assert_close(logits, model(source, target[:, :4])[:, 3:])
 
 
-def test_every_word_of_the_source_and_its_place_matter(model, source, target):
+def test_every_word_of_the_source_and_its_place_matter(config, model, source, target):
     before = model(source, target)[0]
     for position in range(source.size(1)):
         changed = source.clone()
         changed[0, position] = 11
         assert not torch.allclose(model(changed, target)[0], before)
     swapped = source[:, [1, 0, 2, 3]]
-    does_not_matter = positions_of(model.config) == "none"
+    does_not_matter = positions_of(config) == "none"
     assert torch.allclose(model(swapped, target)[0], before, atol=1e-6) == does_not_matter
 
 
@@ -275,16 +275,18 @@ def test_the_number_of_parameters_is_known_before_there_is_a_model(config):
     assert config.n_parameters(*sizes) == n_parameters
 
 
-def test_what_it_looks_at_are_rows_of_probabilities_and_never_padding(model, source, target):
+def test_what_it_looks_at_are_rows_of_probabilities_and_never_padding(
+    config, model, source, target
+):
     weights = model.alignment(source, target)
     if weights is None:
-        assert model.config.attention == "none"
+        assert config.attention == "none"
         return
     assert weights.shape == (2, 5, 4)
     assert (weights >= 0).all()
     total = weights.sum(dim=-1)
-    if isinstance(model.config, DecoderOnlyConfig) and model.config.window:
-        total = total[:, : model.config.window]  # what is further away does not see the source
+    if isinstance(config, DecoderOnlyConfig) and config.window:
+        total = total[:, : config.window]  # what is further away does not see the source
     torch.testing.assert_close(total, torch.ones_like(total))
     assert (weights[1, :, 2:] == 0).all()
     alone = model.alignment(source[1:, :2], target[1:])
