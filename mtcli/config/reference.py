@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import yaml
 
+from mtcli.config.architectures import ARCHITECTURES
 from mtcli.config.section import Section
 from mtcli.config.sections import Config, DataConfig
 
@@ -24,7 +25,21 @@ def reference_yaml() -> str:
         section: Section = getattr(config, name)
         parts += ["\n", *_comment(type(section).__doc__ or "", ""), f"{name}:\n"]
         parts += _keys(section)
+        if section is config.model:
+            parts += [line for arch in _other_architectures(section) for line in _as_comment(arch)]
     return "".join(parts)
+
+
+def _other_architectures(usual: Section) -> Iterator[str]:
+    """The same section for each of the other architectures."""
+    for arch, section in ARCHITECTURES.items():
+        if section is not type(usual):
+            keys = "".join(_keys(section.model_validate({"arch": arch})))
+            yield "".join(_comment(section.__doc__ or "", "")) + f"model:\n{keys}"
+
+
+def _as_comment(text: str) -> list[str]:
+    return ["\n", *(f"# {line}\n" for line in text.splitlines())]
 
 
 def _keys(section: Section) -> Iterator[str]:

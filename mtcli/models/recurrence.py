@@ -144,7 +144,7 @@ Layer = Lstm | Gru
 CELLS: dict[str, type[Lstm] | type[Gru]] = {"lstm": Lstm, "gru": Gru}
 
 
-def initialise(layers: Sequence[Layer]) -> None:
+def initialise_cells(layers: Sequence[Layer]) -> None:
     """Each gate by itself: Xavier's distribution, and rotations for what is remembered.
 
     What an LSTM remembers is kept at first (Jozefowicz et al. 2015).

@@ -1,8 +1,7 @@
 """The recurrent encoder-decoder with attention (Bahdanau et al. 2015, Luong et al. 2015)."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import cast
 
 import torch
 import torch.nn.functional as F  # noqa: N812  (torch's own name for it)
@@ -11,8 +10,8 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 
 from mtcli.config import RnnConfig
 from mtcli.models.base import State, TrainableModel
-from mtcli.models.layers import Dropout, ScaledEmbedding
-from mtcli.models.recurrence import CELLS, Layer, Shared, States, initialise
+from mtcli.models.layers import Dropout, ScaledEmbedding, initialise, stack
+from mtcli.models.recurrence import CELLS, Shared, States, initialise_cells
 from mtcli.tokenizer import PAD_ID
 
 
@@ -120,11 +119,11 @@ class Rnn(TrainableModel[RnnState]):
             else ScaledEmbedding(target_size, width)
         )
         self.dropout = Dropout(config.dropout)
-        self.encoder = _stack(
+        self.encoder = stack(
             cell(width, width // 2, batch_first=True, bidirectional=True)
             for _ in range(config.n_encoder_layers)
         )
-        self.decoder = _stack(
+        self.decoder = stack(
             cell(width, width, batch_first=True) for _ in range(config.n_decoder_layers)
         )
         self.to_start = nn.ModuleList(
@@ -135,7 +134,8 @@ class Rnn(TrainableModel[RnnState]):
             nn.Linear(width, config.n_gates * width, bias=False) if config.is_fed else None
         )
         self.to_logits = nn.Linear(width, target_size, bias=False)
-        self._initialise()
+        initialise(self)
+        initialise_cells([*self.encoder, *self.decoder])
         if config.tied_embeddings != "none":
             self.to_logits.weight = self.target_embedding.weight
 
@@ -226,17 +226,3 @@ class Rnn(TrainableModel[RnnState]):
         by_layer = zip(*(states.chunk(len(self.decoder), dim=-1) for states in each), strict=True)
         states = tuple(by_layer)  # of each layer, [B, D]
         return states, torch.zeros_like(states[0][0])
-
-    def _initialise(self) -> None:
-        """Xavier's uniform distribution for all maps but the recurrent ones."""
-        for module in self.modules():
-            if isinstance(module, nn.Linear):
-                nn.init.xavier_uniform_(module.weight)
-                if module.bias is not None:
-                    nn.init.zeros_(module.bias)
-        initialise([*self.encoder, *self.decoder])
-
-
-def _stack(layers: Iterable[Layer]) -> Sequence[Layer]:
-    """A registered list of layers that keeps their type, which nn.ModuleList forgets."""
-    return cast(Sequence[Layer], nn.ModuleList(layers))

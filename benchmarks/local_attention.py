@@ -1,0 +1,89 @@
+"""Local against full self-attention: time and memory of one forward and backward pass.
+
+    python benchmarks/local_attention.py [--window 128] [--rounds 5]
+
+One attention of width 256 with 4 heads, as in an encoder and as in a decoder, one thread. The two
+take turns, and CPU seconds are compared; memory is how much the peak rises, in fresh processes.
+"""
+
+import argparse
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+LENGTHS = (512, 1024, 2048, 4096)
+
+
+def main() -> None:
+    """Print a table for the encoder, and one for the decoder."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--window", type=int, default=128)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--memory", nargs=3, type=int, help="length, window, causal or not")
+    options = parser.parse_args()
+    if options.memory:
+        print(peak(*options.memory))
+        return
+    for is_causal in (False, True):
+        print(f"\n| {'decoder' if is_causal else 'encoder'} | local | grows | full | faster |")
+        print("| --- | ---: | ---: | ---: | ---: |")
+        last: tuple[float, float] | None = None
+        for length in LENGTHS:
+            ways = [a_pass(length, window, is_causal) for window in (options.window, 0)]
+            seconds = [[once() for once in ways] for _ in range(options.rounds)]
+            local, full = (statistics.median(times) for times in zip(*seconds, strict=True))
+            ratio = statistics.median(b / a for a, b in seconds)
+            memory = [memory_of(length, window, is_causal) for window in (options.window, 0)]
+            grows = f"{local / last[0]:.2f}, {memory[0] / last[1]:.2f}" if last else ""
+            last = local, memory[0]
+            print(
+                f"| {length} | {local * 1e3:.0f} ms, {memory[0] / 1e6:.0f} MB | {grows} "
+                f"| {full * 1e3:.0f} ms, {memory[1] / 1e6:.0f} MB | {ratio:.1f} times |",
+                flush=True,
+            )
+
+
+def a_pass(length: int, window: int, is_causal: bool) -> Callable[[], float]:
+    """A function that runs forward and backward once and returns CPU seconds."""
+    import torch
+
+    from mtcli.config import TransformerConfig
+    from mtcli.models.attention import Attention
+    from mtcli.models.relations import self_relation
+    from mtcli.models.view import View
+
+    torch.set_num_threads(1)
+    config = TransformerConfig(d_model=256, n_heads=4)
+    attention = Attention(config, self_relation(config))
+    x = torch.randn(1, length, 256, requires_grad=True)
+    words = torch.ones(1, length, dtype=torch.bool)
+
+    def once() -> float:
+        began = time.process_time()
+        view = View(length, length, x.device, words, 0, is_causal, window or None)
+        attention(x, attention.key_values(x), view).sum().backward()
+        return time.process_time() - began
+
+    once()
+    return once
+
+
+def memory_of(length: int, window: int, is_causal: bool) -> int:
+    """Bytes that a pass needs, in a process of its own."""
+    numbers = map(str, (length, window, int(is_causal)))
+    return int(subprocess.check_output([sys.executable, __file__, "--memory", *numbers]))
+
+
+def peak(length: int, window: int, is_causal: int) -> int:
+    """By how much the most memory that was ever used rises, beyond a pass of next to nothing."""
+    a_pass(8, 4, bool(is_causal))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    a_pass(length, window, bool(is_causal))
+    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
+
+
+if __name__ == "__main__":
+    main()
