@@ -16,6 +16,7 @@ from teams import train, train_together, work_together
 from test_learner import CPU_ERROR, SmallMemory
 
 # Dropout draws lots for other parts of a step in every process; all else must be the same.
+RNN = {"arch": "rnn", "d_model": 16, "dropout": 0}
 SETTINGS = {"model.dropout": 0, "train.steps": 8, "train.average": 2, "train.ema": 0.9}
 
 
@@ -38,6 +39,8 @@ def scores(directory) -> list[float]:
         (3, {}),  # does not divide the number of batches, nor of matrices
         (2, {"train.accumulate": 2, "train.optimizer": "adamw", "data.subword_sampling": 0.1}),
         (2, {"train.sharding": "full"}),
+        (2, {"model": RNN}),
+        (2, {"model": RNN, "train.sharding": "full"}),
     ],
 )
 def test_many_processes_learn_what_one_learns(config, tmp_path, size, settings):

@@ -9,7 +9,7 @@ from mtcli.checkpoint.files import write_file
 from mtcli.data import Corpus, EncodedCorpus
 from mtcli.engines import open_engine
 from mtcli.evaluation import bleu
-from mtcli.export.directory import VOCABULARY_MAP, NotExportableError, make_export
+from mtcli.export.directory import VOCABULARY_MAP, make_export
 from mtcli.export.manifest import EXPORT, Shortlist
 from mtcli.export.shortlist import vocabulary_map
 from mtcli.options import EngineOptions
@@ -20,12 +20,9 @@ _ROUNDS = 3
 _MOST_COST = 0.1  # BLEU that a shortlist may cost and still be used by default
 
 
-def export_trained(directory: Path, train_set: EncodedCorpus, dev: Corpus) -> Shortlist | None:
+def export_trained(directory: Path, train_set: EncodedCorpus, dev: Corpus) -> Shortlist:
     """Export the model, build its shortlist, and find out on `dev` whether it is worth using."""
-    try:
-        manifest = make_export(directory)
-    except NotExportableError:
-        return None
+    manifest = make_export(directory)
     tokenizers = load_tokenizers(directory)
     write_file(directory / EXPORT / VOCABULARY_MAP, vocabulary_map(train_set, tokenizers))
     without, with_it = _measured(directory, dev)

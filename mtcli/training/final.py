@@ -9,6 +9,7 @@ from mtcli.checkpoint.directory import weights_info
 from mtcli.checkpoint.state import DAMAGE, Progress, load_checked, weights_path
 from mtcli.checkpoint.weights import mean_of
 from mtcli.errors import MtcliError
+from mtcli.export.directory import NotExportableError
 from mtcli.models import parameters_of
 from mtcli.report import Finished, Notice
 from mtcli.training.card import write_card
@@ -109,9 +110,11 @@ def _export(run: Run) -> None:
     show(Notice("exporting to CTranslate2, and measuring a vocabulary shortlist"))
     try:
         shortlist = export_trained(run.directory, run.data.train_set, run.data.dev_set.shown)
+    except NotExportableError as error:
+        show(Notice(f"{error}\n  torch will translate with it"))
+        return
     except (MtcliError, OSError) as error:
         run.report(Notice(f"no export: {error}; `mtcli export` would try again"))
         return
-    if shortlist:
-        run.report(Notice(f"shortlist: {shortlist.quality()}"))
-        show(Notice(f"  it makes translating {shortlist.speed:.2f} times as fast"))
+    run.report(Notice(f"shortlist: {shortlist.quality()}"))
+    show(Notice(f"  it makes translating {shortlist.speed:.2f} times as fast"))
