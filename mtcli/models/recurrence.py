@@ -20,7 +20,7 @@ class Shared:
     def __init__(self, matrix: Tensor) -> None:
         matrix = matrix.to(_dtype(matrix))
         self.notes: list[tuple[Tensor, Tensor]] = []
-        self.is_noted = torch.is_grad_enabled() and not torch.compiler.is_compiling()
+        self.is_noted = torch.is_grad_enabled()
         collected: Callable[..., Tensor] = _Collected.apply
         self.matrix = collected(matrix, self.notes) if self.is_noted else matrix
 

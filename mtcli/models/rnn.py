@@ -144,6 +144,8 @@ class Rnn(TrainableModel[RnnState]):
         """The matrix [V, D] that makes logits."""
         return self.to_logits.weight
 
+    # Packed sequences and loops of any length are not for torch.compile.
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def encode(self, source: Tensor) -> RnnState:
         """Read padded source ids [B, S]."""
         is_word = source != PAD_ID
@@ -155,6 +157,7 @@ class Rnn(TrainableModel[RnnState]):
             x, last = layer.along(x)
         return RnnState(self._seen(x, is_word), *self._start(last))
 
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def read(self, target: Tensor, state: RnnState) -> tuple[Tensor, RnnState]:
         """Read the next target ids [B, T]."""
         _, vectors, state = self._walk(target, state)

@@ -111,7 +111,7 @@ def _export(run: Run) -> None:
     try:
         shortlist = export_trained(run.directory, run.data.train_set, run.data.dev_set.shown)
     except NotExportableError as error:
-        show(Notice(f"{error}\n  torch will translate with it"))
+        show(Notice(str(error)))
         return
     except (MtcliError, OSError) as error:
         run.report(Notice(f"no export: {error}; `mtcli export` would try again"))
