@@ -9,7 +9,6 @@ import threading
 from collections import defaultdict
 from contextlib import suppress
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,7 +20,7 @@ from conftest import tiny_model_config
 from mtcli.checkpoint.directory import WeightsInfo, load_saved_config, save_config
 from mtcli.checkpoint.files import write_file
 from mtcli.checkpoint.weights import load_model, save_weights
-from mtcli.config import TokenizerConfig
+from mtcli.config import ARCHITECTURES, TokenizerConfig, TransformerConfig
 from mtcli.data import EncodedCorpus, encode
 from mtcli.data.corpus import Ragged
 from mtcli.engines import Source, open_engine
@@ -29,37 +28,53 @@ from mtcli.engines.ct2 import Ct2Engine
 from mtcli.engines.pytorch import TorchEngine
 from mtcli.errors import CheckpointError, EngineError
 from mtcli.export import directory as export_directory
-from mtcli.export import spec
+from mtcli.export import obstacles, spec
 from mtcli.export.directory import make_export, open_export, write_plain
 from mtcli.export.lexicon import learn_lexicon
 from mtcli.export.manifest import Shortlist, read_manifest
 from mtcli.export.shortlist import vocabulary_map
-from mtcli.models import build_model, parameters_of
+from mtcli.models import attention, build_model, parameters_of
 from mtcli.options import EngineOptions, SearchOptions
 from mtcli.tokenizer import train_tokenizers
 from mtcli.training import export as training_export
+from test_models import MODELS as LAWFUL_MODELS
 
 FLOAT = EngineOptions(engine="ctranslate2", quantization="float32")
 OPTIONS = SearchOptions(beam_size=3, n_best=2, max_length=12)
-MODELS = {
-    "pre-norm": {},
-    "post-norm": {"norm": "post"},
-    "learned positions": {"positions": "learned", "max_positions": 64},
-    "tied two ways": {"tied_embeddings": "target"},
-    "not tied": {"tied_embeddings": "none"},
-    "gelu": {"activation": "gelu"},
-    "swish": {"activation": "swish"},
-    "unequal depths": {"n_encoder_layers": 3, "n_decoder_layers": 1},
+COMBINATIONS = {  # what the models of the laws do not have together
+    "keys of two heads": tiny_model_config(n_heads=4, n_kv_heads=2),
+    "alibi, no power of two": tiny_model_config(d_model=24, n_heads=6, positions="alibi"),
+    "query-key norm, one head": tiny_model_config(n_heads=1, qk_norm=True, positions="rotary"),
+    "window, no positions": tiny_model_config(window=1, positions="none"),
+    "deep norm, learned": tiny_model_config(
+        norm="post", deep_norm=True, positions="learned", n_encoder_layers=3, tied_embeddings="none"
+    ),
+    "deep norm, no biases": tiny_model_config(
+        norm="post", deep_norm=True, norm_kind="rms", gated=True, biases=False, positions="none"
+    ),
+    "deep norm, window": tiny_model_config(
+        norm="post", deep_norm=True, window=2, positions="alibi", n_heads=4, n_kv_heads=1
+    ),
 }
+MODELS = {**LAWFUL_MODELS, **COMBINATIONS}
+REFUSED = {
+    "query-key norm": "over all heads at once",
+    "modern": "over all heads at once",
+    "window": "no self-attention with a window where positions are added",
+}
+REFUSED |= {name: "an encoder and a decoder" for name in MODELS if name.startswith("decoder-only")}
 
 
-def random_model(directory, config, tokenizers, seed=0, **changes):
+def random_model(directory, config, tokenizers, model=None, seed=0, **changes):
     """A complete model directory with weights by chance."""
-    config = config.model_copy(update={"model": tiny_model_config(**changes)})
+    shape = model or tiny_model_config(**changes)
+    if shape.n_positions is not None:
+        shape = shape.model_copy(update={"max_positions": 128})  # enough for the tiny settings
+    config = config.model_copy(update={"model": shape})
     torch.manual_seed(seed)
     model = build_model(config.model, len(tokenizers.source), len(tokenizers.target))
     for parameter in model.parameters():  # biases and norms are not what they begin as, either
-        parameter.data += 0.05 * torch.randn_like(parameter)
+        parameter.data += 0.1 * torch.randn_like(parameter)
     save_config(directory, config)
     for name, content in tokenizers.files().items():
         write_file(directory / name, content)
@@ -83,18 +98,43 @@ def pieces(directory, sources, options=FLOAT):
     return [[h.pieces for h in best] for best in engine.search(sources, OPTIONS, 12)]
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_every_option_of_the_transformer_is_exported(
-    tmp_path, tiny_config, tokenizers, sources, name
-):
-    directory = random_model(tmp_path / "model", tiny_config, tokenizers, **MODELS[name])
+def assert_same(ours, theirs):
+    """The same translations, and of each the same score and the same attention."""
+    for our, their in zip(ours, theirs, strict=True):
+        assert [h.pieces for h in our] == [h.pieces for h in their]
+        assert [h.score for h in our] == pytest.approx([h.score for h in their], abs=1e-4)
+        for h, other in zip(our, their, strict=True):
+            np.testing.assert_allclose(h.attention or 0, other.attention or 0, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", sorted(MODELS.keys() - REFUSED.keys()))
+def test_an_export_says_the_same_as_the_model(tmp_path, tiny_config, tokenizers, corpus, name):
+    directory = random_model(tmp_path / "model", tiny_config, tokenizers, MODELS[name])
     by_torch, by_ct2 = (
-        open_engine(directory, options).engine.search(sources, OPTIONS, 12)
-        for options in (EngineOptions(engine="torch"), FLOAT)
+        open_engine(directory, options).engine for options in (EngineOptions(engine="torch"), FLOAT)
     )
-    for ours, theirs in zip(by_torch, by_ct2, strict=True):
-        assert [h.pieces for h in ours] == [h.pieces for h in theirs]
-        assert [h.score for h in ours] == pytest.approx([h.score for h in theirs], abs=1e-4)
+    lines = ["water", corpus.source[0], " ".join(corpus.source[:3]), corpus.source[7]]
+    prefix = tuple(tokenizers.target.pieces(corpus.target[0])[:3])
+    batch = [Source(tuple(tokenizers.source.pieces(line))) for line in lines]
+    batch.append(replace(batch[1], prefix=prefix))
+    for options in (
+        SearchOptions(beam_size=3, n_best=2, with_alignment=True),
+        SearchOptions(beam_size=1),
+    ):
+        assert_same(*(engine.search(batch, options, 20) for engine in (by_torch, by_ct2)))
+
+
+@pytest.mark.parametrize("name", sorted(REFUSED))
+def test_a_model_that_cannot_be_exported_is_refused(tmp_path, tiny_config, tokenizers, name):
+    directory = random_model(tmp_path / "model", tiny_config, tokenizers, MODELS[name])
+    with pytest.raises(EngineError, match=REFUSED[name]):
+        open_engine(directory, FLOAT)
+    assert isinstance(open_engine(directory, EngineOptions()).engine, TorchEngine)
+
+
+def test_norms_are_as_careful_as_the_models():
+    """Too small a number to be seen in translations, but not in those of all weights."""
+    assert spec.NORM_EPSILON == attention.NORM_EPSILON
 
 
 def test_two_vocabularies_are_exported(tmp_path, tiny_config, corpus):
@@ -243,17 +283,35 @@ def test_where_nothing_can_be_written_it_translates_all_the_same(model, sources,
 
 
 def test_what_cannot_be_expressed_is_refused_with_all_reasons():
-    config = SimpleNamespace(arch="rnn", activation="squared_relu", norm="pre")
-    assert spec.obstacles(config) == [
-        "it has nothing like model.arch=rnn",
-        "it has nothing like model.activation=squared_relu",
+    changes = {"activation": "squared_relu", "norm": "peri", "qk_norm": True, "window": 8}
+    reasons = obstacles.obstacles(tiny_model_config().model_copy(update=changes))
+    assert len(reasons) == 4
+    assert reasons[0] == "it has nothing like model.activation=squared_relu"
+    assert reasons[1] == "it has nothing like model.norm=peri"
+    assert "model.qk_norm=true" in reasons[2]
+    assert "model.window=8 with model.positions=sinusoidal" in reasons[3]
+
+
+@pytest.mark.parametrize("arch", set(ARCHITECTURES) - {"transformer"})
+def test_another_architecture_than_the_transformer_is_refused(arch):
+    [reason] = obstacles.obstacles(ARCHITECTURES[arch](arch=arch))
+    assert f"model.arch={arch}" in reason
+    assert "nothing like" not in reason  # but the reason in words
+
+
+def test_an_option_that_the_export_does_not_know_is_refused_whatever_its_value():
+    class Tomorrow(TransformerConfig):
+        sparse: bool = False
+
+    assert obstacles.obstacles(TransformerConfig()) == []
+    assert obstacles.obstacles(Tomorrow()) == [
+        "mtcli has not been taught to tell it of model.sparse"
     ]
-    assert spec.obstacles(tiny_model_config()) == []
 
 
 def test_a_model_that_cannot_be_exported_is_run_by_torch(model, monkeypatch):
     reasons = ["it has nothing like model.arch=rnn", "nor like model.norm=none"]
-    monkeypatch.setattr(spec, "obstacles", lambda _: reasons)
+    monkeypatch.setattr(obstacles, "obstacles", lambda _: reasons)
     with pytest.raises(EngineError) as error:
         open_engine(model, FLOAT)
     assert all(reason in str(error.value) for reason in reasons)

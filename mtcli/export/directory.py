@@ -101,7 +101,8 @@ def _converted(model: Path, quantization: str) -> tuple[dict[str, bytes], Manife
 
     from mtcli.checkpoint.directory import CONFIG, WEIGHTS, load_saved_config, weights_info
     from mtcli.config import TransformerConfig
-    from mtcli.export.spec import obstacles, transformer_spec
+    from mtcli.export.obstacles import obstacles
+    from mtcli.export.spec import transformer_spec
     from mtcli.tokenizer import load_tokenizers
 
     # Before anything is read: if it changes meanwhile, the export is stale and known to be.
