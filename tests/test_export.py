@@ -31,7 +31,7 @@ from mtcli.export import directory as export_directory
 from mtcli.export import obstacles, spec
 from mtcli.export.directory import make_export, open_export, write_plain
 from mtcli.export.lexicon import learn_lexicon
-from mtcli.export.manifest import Shortlist, read_manifest
+from mtcli.export.manifest import VERSION, Shortlist, read_manifest
 from mtcli.export.shortlist import vocabulary_map
 from mtcli.models import attention, build_model, parameters_of
 from mtcli.options import EngineOptions, SearchOptions
@@ -258,9 +258,9 @@ def test_a_damaged_export_is_made_anew(model, sources, name, damage):
 def test_an_export_of_another_version_is_made_anew(model, sources):
     before = pieces(model, sources)
     path = model / "ctranslate2" / "mtcli.json"
-    path.write_text(path.read_text().replace('"version": 2', '"version": 0'))
+    path.write_text(path.read_text().replace(f'"version": {VERSION}', '"version": 0'))
     assert pieces(model, sources) == before
-    assert read_manifest(model / "ctranslate2").version == 2
+    assert read_manifest(model / "ctranslate2").version == VERSION
 
 
 def test_all_quantizations_stand_side_by_side(model, sources):

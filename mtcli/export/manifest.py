@@ -11,7 +11,7 @@ from mtcli.options import SearchOptions
 
 EXPORT = "ctranslate2"  # the directory inside a model's
 MANIFEST = "mtcli.json"
-VERSION = 2  # of what is written; another one is made anew
+VERSION = 3  # of what is written; another one is made anew
 
 
 @dataclass(frozen=True)
