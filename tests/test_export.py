@@ -133,7 +133,7 @@ def test_a_model_that_cannot_be_exported_is_refused(tmp_path, tiny_config, token
 
 
 def test_norms_are_as_careful_as_the_models():
-    """Too small a number to be seen in translations, but not in those of all weights."""
+    """The number is too small to be seen in the translations above."""
     assert spec.NORM_EPSILON == attention.NORM_EPSILON
 
 
