@@ -120,7 +120,7 @@ def result(name: str, base: Config, options: argparse.Namespace, core: int) -> d
     found = {
         "name": name,
         "model": config.model.summary(),
-        "n_parameters": info(out)["n_parameters"],
+        "n_parameters": config.model.n_parameters(*[config.tokenizer.vocab_size] * 2),
         "memory": memory,
         **speed(out / "log.jsonl"),
         **measured(out, options, core),
@@ -227,13 +227,6 @@ def speed(log: Path) -> dict[str, Any]:
         "steps": steps[-1]["step"],
         "tokens_per_second": statistics.median(e["n_tokens"] / e["seconds"] for e in steps),
     }
-
-
-def info(model: Path) -> dict[str, Any]:
-    """What `mtcli info --json` says of a model."""
-    command = [sys.executable, "-m", "mtcli", "info", str(model), "--json"]
-    found: dict[str, Any] = json.loads(subprocess.check_output(command))
-    return found
 
 
 def table(results: list[dict[str, Any]]) -> str:

@@ -63,6 +63,7 @@ REFUSED = {
     "window": "no self-attention with a window where positions are added",
 }
 REFUSED |= {name: "an encoder and a decoder" for name in MODELS if name.startswith("decoder-only")}
+REFUSED |= {name: "recurrent" for name in MODELS if name.startswith(("lstm", "gru"))}
 
 
 def random_model(directory, config, tokenizers, model=None, seed=0, **changes):
