@@ -38,6 +38,19 @@ ROWS = {
         "train.final_rate=0.1",
         "train.metric=chrf",
     ],
+    "recurrent": ["model={arch: rnn, d_model: 16}"],
+    "decoder-only": [
+        "model={arch: decoder_only, d_model: 16, n_heads: 2, n_layers: 2, d_feed_forward: 32}",
+        "model.source_attention=causal",
+        "model.loss_on=both",
+    ],
+    "local, relative, gated, few heads of keys": [
+        "model.window=3",
+        "model.positions=relative",
+        "model.gated=true",
+        "model.n_kv_heads=1",
+        "model.norm_kind=rms",
+    ],
     "accumulation, dropout everywhere, patience": [
         "train.accumulate=3",
         "model.attention_dropout=0.1",

@@ -3,6 +3,7 @@ import random
 import pytest
 
 import killing
+from conftest import tiny_decoder_only, tiny_model_config, tiny_rnn_config
 from mtcli.config import overlaid
 
 # All that has a memory or draws lots: it must be the same after a kill as without one.
@@ -52,6 +53,23 @@ def test_killed_at_any_moment_a_run_ends_as_if_it_had_not_been(config, undisturb
     killing.attempt(config, tmp_path / "run")
     assert n_kills > 2
     assert killing.result(tmp_path / "run") == undisturbed
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        tiny_rnn_config(dropout=0.1),
+        tiny_decoder_only(source_attention="causal", loss_on="both", positions="rotary"),
+        tiny_model_config(window=2, positions="relative", attention_dropout=0.1, qk_norm=True),
+    ],
+    ids=["recurrent", "decoder-only", "local"],
+)
+def test_every_architecture_goes_on_as_if_nothing_had_been(config, tmp_path, model):
+    config = config.model_copy(update={"model": model})
+    assert killing.attempt(config, tmp_path / "undisturbed")
+    assert not killing.attempt(config, tmp_path / "run", at_write=30)
+    assert killing.attempt(config, tmp_path / "run")
+    assert killing.result(tmp_path / "run") == killing.result(tmp_path / "undisturbed")
 
 
 def test_the_run_that_is_killed_stops_early_and_averages(undisturbed):

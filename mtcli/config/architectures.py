@@ -140,8 +140,10 @@ class AttentionConfig(ModelConfig):
         return (self.n_kv_heads or self.n_heads) * self.d_head
 
     def _words(self) -> str:
+        usual = self.positions == "sinusoidal"
+        positions = "" if usual else f", positions: {self.positions}"
         local = f", window {self.window}" if self.window else ""
-        return f"width {self.d_model}, {self.n_heads} heads, {self.positions} positions{local}"
+        return f"width {self.d_model}, {self.n_heads} heads{positions}{local}"
 
     def _map(self, rows: int, columns: int, reads: tuple[Side, ...], n: int) -> Maps:
         return Maps(rows, columns, reads, n, n_biases=int(self.biases))
