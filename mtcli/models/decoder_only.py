@@ -34,6 +34,7 @@ class PrefixState(State):
     words: Tensor  # [B, S]: which positions are not padding
     n_padding: Tensor  # [B, 1]
     past: tuple[Past, ...] = ()  # per layer; empty before anything is read
+    source: Tensor | None = None  # [B, S, D]: its vectors, if it is to be learned, too
 
 
 class DecoderOnly(TrainableModel[PrefixState]):
@@ -71,8 +72,15 @@ class DecoderOnly(TrainableModel[PrefixState]):
 
     def encode(self, source: Tensor) -> PrefixState:
         """Read padded source ids [B, S]."""
-        _, state = self._read_source(_padded_in_front(source))
-        return state
+        source = _padded_in_front(source)
+        words, n = source != PAD_ID, source.size(1)
+        n_padding = n - words.sum(dim=1, keepdim=True)
+        is_causal = self.config.source_attention == "causal"
+        view = View(n, n, source.device, words, is_causal=is_causal, window=self.config.window)
+        places = torch.arange(n, device=source.device) - n_padding
+        x = self.dropout(self.positions(self.source_embedding(source), places))
+        x, state = self._through_layers(x, PrefixState(words, n_padding), view)
+        return replace(state, source=x) if self.config.loss_on == "both" else state
 
     def read(self, target: Tensor, state: PrefixState) -> tuple[Tensor, PrefixState]:
         """Read the next target ids [B, T]."""
@@ -81,15 +89,14 @@ class DecoderOnly(TrainableModel[PrefixState]):
 
     def lessons(self, source: Tensor, target: Tensor, labels: Tensor) -> list[Lesson]:
         """To write the target, and if so configured the source."""
-        source = _padded_in_front(source)
-        source_vectors, state = self._read_source(source)
-        target_vectors, _ = self.read(target, state)
-        if self.config.loss_on == "target":
-            return [(target_vectors, labels)]
+        state = self.encode(source)
+        vectors, _ = self.read(target, state)
+        if state.source is None:
+            return [(vectors, labels)]
         # Nobody can know the first word; what comes before it is padding.
-        is_known = source[:, :-1] != PAD_ID
-        source_labels = source[:, 1:].masked_fill(~is_known, IGNORED)
-        return [(target_vectors, labels), (source_vectors[:, :-1], source_labels)]
+        source = _padded_in_front(source)
+        source_labels = source[:, 1:].masked_fill(source[:, :-1] == PAD_ID, IGNORED)
+        return [(vectors, labels), (state.source[:, :-1], source_labels)]
 
     def alignment(self, source: Tensor, target: Tensor) -> Tensor:
         """How much each position of `target` [B, T] looks at each of `source` [B, S]: [B, T, S].
@@ -109,16 +116,6 @@ class DecoderOnly(TrainableModel[PrefixState]):
         n = source.size(1)
         places = torch.arange(n, device=source.device) + state.n_padding  # [B, S]
         return weights.gather(2, (places % n)[:, None].expand_as(weights))
-
-    def _read_source(self, source: Tensor) -> tuple[Tensor, PrefixState]:
-        """The vectors of source ids with padding in front [B, S], and the state after them."""
-        words, n = source != PAD_ID, source.size(1)
-        n_padding = n - words.sum(dim=1, keepdim=True)
-        is_causal = self.config.source_attention == "causal"
-        view = View(n, n, source.device, words, is_causal=is_causal, window=self.config.window)
-        places = torch.arange(n, device=source.device) - n_padding
-        x = self.dropout(self.positions(self.source_embedding(source), places))
-        return self._through_layers(x, PrefixState(words, n_padding), view)
 
     def _embed_target(self, target: Tensor, state: PrefixState) -> tuple[Tensor, PrefixState, View]:
         """New target positions [B, T, D], the state with room for them, and what they may see."""

@@ -11,7 +11,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forwar
 from mtcli.models import TrainableModel
 
 # Methods besides `forward` by which parts of layers, and models, are used.
-_ENTRANCES = ("key_values", "encode", "read", "lessons")
+_ENTRANCES = ("key_values", "encode", "read")
 
 
 def shard(model: TrainableModel[Any]) -> None:
