@@ -23,6 +23,7 @@ from mtcli.models import build_model, parameters_of
 from mtcli.optim import MovingAverage, exchanged
 from mtcli.report import Finished, Notice, Resumed, RolledBack, StepDone, Stopped, Validated
 from mtcli.training import RunOptions, learner, train_run
+from mtcli.training.course import is_better
 
 
 def silent(_event: object) -> None:
@@ -279,6 +280,15 @@ def test_the_metric_decides_which_step_is_the_best(tiny_config, tmp_path, metric
     sign = -1 if metric == "loss" else 1
     best = max(validated, key=lambda event: sign * getattr(event, metric))
     assert events[-1].best_step == best.step
+
+
+@pytest.mark.parametrize(
+    ("score", "loss", "is_best"),
+    [(0.0, 2.9, True), (0.0, 3.1, False), (0.0, 3.0, False), (0.1, 9.0, True), (-0.1, 1.0, False)],
+)
+def test_between_equal_scores_the_lower_loss_decides(score, loss, is_best):
+    best = Progress("", best_step=4, best_score=0.0, best_loss=3.0)
+    assert is_better(score, loss, best) == is_best
 
 
 def test_the_mean_of_models_is_their_mean_and_they_must_be_alike(tiny_config, tmp_path):

@@ -106,6 +106,16 @@ def test_a_batch_that_does_not_fit_is_divided_and_makes_the_same_step(encoded, m
     assert max(memory.seen[n_before:]) <= 60  # it does not try again what did not fit
 
 
+def test_what_was_learned_before_memory_ended_does_not_count_twice(encoded, monkeypatch):
+    small, large = collate(encoded, np.arange(2)), collate(encoded, np.arange(16, 40))
+    learner = new_learner(max_norm=None)
+    expected = gradients(learner, group_of(small, large))
+    memory = SmallMemory(small.labels.numel(), CPU_ERROR)
+    monkeypatch.setattr(learner_module, "summed_loss", memory)
+    torch.testing.assert_close(gradients(learner, group_of(small, large)), expected)
+    assert memory.seen[:2] == [small.labels.numel(), large.labels.numel()]
+
+
 def test_a_pair_that_does_not_fit_is_a_message(encoded, monkeypatch):
     monkeypatch.setattr(learner_module, "summed_loss", SmallMemory(1, CPU_ERROR))
     with pytest.raises(ConfigError, match="out of memory, even with a single pair"):

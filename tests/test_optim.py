@@ -11,6 +11,7 @@ from mtcli.optim import (
     Muon,
     build_optimizers,
     build_schedule,
+    freeze,
     orthogonal,
     set_learning_rate,
     split_parameters,
@@ -134,6 +135,16 @@ def test_every_parameter_is_updated_by_exactly_one_optimizer(kind):
         for parameter in group["params"]
     ]
     assert sorted(updated) == sorted(id(parameter) for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("kind", ["adamw", "muon"])
+def test_what_is_frozen_has_no_optimizer(kind):
+    model = build_model(tiny_model_config(), 12, 12)
+    freeze(model, ("encoder.*", "decoder.*"))
+    [optimizer] = build_optimizers(model, TrainConfig(optimizer=kind, learning_rate=0.004))
+    [group] = optimizer.param_groups
+    assert all(parameter.requires_grad for parameter in group["params"])
+    assert group["peak"] == 0.004  # the rate that is shown is one that something learns with
 
 
 def test_the_rate_is_a_share_of_each_groups_highest():
