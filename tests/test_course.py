@@ -96,6 +96,21 @@ def test_there_is_a_checkpoint_at_least_every_few_minutes(tiny_config, tmp_path)
     assert seen == {1, 2, 3, 5, 6, 7, 9, 10, 11}
 
 
+def test_a_run_goes_on_from_its_validation_and_not_from_a_pause_before_it(tiny_config, tmp_path):
+    def stop_at(step):
+        def stop(event):
+            if isinstance(event, StepDone) and event.step == step:
+                signal.raise_signal(signal.SIGTERM)
+
+        return stop
+
+    for step in (3, 4):
+        stopped = train_run(tiny_config, tmp_path / "run", stop_at(step))
+        assert stopped == Stopped(step, signal.SIGTERM)
+    events = run(tiny_config, tmp_path / "run")
+    assert [event.step for event in of_kind(Resumed, events)] == [4]
+
+
 def test_a_second_signal_does_not_wait_for_the_end_of_the_step(tiny_config, tmp_path):
     def interrupt(event):
         if isinstance(event, StepDone) and event.step == 5:
@@ -327,6 +342,19 @@ def test_a_moving_average_follows_and_forgets(tiny_config):
     for name, weight in parameters_of(model).items():
         torch.testing.assert_close(average.weights[name], weight)
         assert not torch.allclose(begin[name], weight)
+
+
+@pytest.mark.parametrize(("step", "kept"), [(1, 2 / 11), (80, 81 / 90), (10_000, 0.99)])
+def test_a_moving_average_keeps_most_of_itself_once_it_is_old(tiny_config, step, kept):
+    model = build_model(tiny_config.model, 20, 20)
+    average = MovingAverage(model, 0.99)
+    begin = {name: weight.clone() for name, weight in average.weights.items()}
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(1.0)
+    average.update(model, step)
+    for name, weight in average.weights.items():
+        torch.testing.assert_close(weight, begin[name] + (1 - kept))
 
 
 def test_exchanged_weights_come_back(tiny_config):
