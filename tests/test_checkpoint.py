@@ -5,8 +5,17 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from conftest import tiny_model_config
-from mtcli.checkpoint.directory import WeightsInfo, describe, load_saved_config, save_config
+from mtcli.checkpoint.directory import (
+    WeightsInfo,
+    checkpoint_paths,
+    clear,
+    describe,
+    is_run,
+    load_saved_config,
+    save_config,
+)
 from mtcli.checkpoint.files import replacing, write_file
+from mtcli.checkpoint.state import Progress, save_checkpoint
 from mtcli.checkpoint.weights import load_into, load_model, save_weights
 from mtcli.errors import CheckpointError
 from mtcli.models import build_model, parameters_of
@@ -122,3 +131,28 @@ def test_a_model_can_be_read_by_whoever_may_read_new_files(saved):
     (directory / "new").touch()
     modes = {path.name: os.stat(path).st_mode for path in directory.iterdir()}  # noqa: PTH116
     assert set(modes.values()) == {modes["new"]}
+
+
+def test_a_run_that_was_taken_back_has_no_checkpoints_of_later_steps(tmp_path):
+    for step in (4, 8, 12, 8):
+        save_checkpoint(tmp_path, {"a": torch.ones(1)}, Progress("", step=step), keep=5)
+    names = [path.name for path in checkpoint_paths(tmp_path)]
+    assert names == ["step-00000004.safetensors", "step-00000008.safetensors"]
+
+
+def test_a_run_that_is_half_removed_is_still_known_as_one(saved, monkeypatch):
+    directory, _ = saved
+    (directory / "ctranslate2").mkdir()
+
+    def fail(_path):
+        raise OSError(16, "Device or resource busy")
+
+    monkeypatch.setattr("shutil.rmtree", fail)
+    with pytest.raises(
+        CheckpointError, match="cannot remove .*ctranslate2: Device or resource busy"
+    ):
+        clear(directory)
+    assert is_run(directory)
+    monkeypatch.undo()
+    clear(directory)
+    assert list(directory.iterdir()) == []

@@ -4,6 +4,7 @@ import errno
 import json
 import math
 import signal
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,13 +18,16 @@ from mtcli.checkpoint.directory import PAUSE, load_saved_config, weights_info
 from mtcli.checkpoint.state import Progress, load_checked
 from mtcli.checkpoint.weights import mean_of
 from mtcli.config import Config, overlaid
+from mtcli.distributed import ALONE
 from mtcli.errors import CheckpointError, ConfigError
 from mtcli.feed import Position
 from mtcli.models import build_model, parameters_of
 from mtcli.optim import MovingAverage, exchanged
 from mtcli.report import Finished, Notice, Resumed, RolledBack, StepDone, Stopped, Validated
-from mtcli.training import RunOptions, learner, train_run
+from mtcli.training import RunOptions, learner, rehearsal, train_run
 from mtcli.training.course import is_better
+from mtcli.training.preparation import learn_pieces, prepare, read_pairs
+from mtcli.training.setup import Place, Run
 
 
 def silent(_event: object) -> None:
@@ -71,6 +75,19 @@ def test_a_run_in_minutes_that_was_stopped_keeps_its_number_of_steps(tiny_config
     finished = train_run(config, tmp_path / "run", lambda e: stop(e))
     assert isinstance(finished, Finished)
     assert steps == {finished.step}
+
+
+def test_time_that_is_gone_already_is_not_given_to_steps(tiny_config, tmp_path, monkeypatch):
+    monkeypatch.setattr(rehearsal, "_MOST", 0.0)
+    config = overlaid(tiny_config, [("train.minutes", 10)])
+    pairs = read_pairs(config, silent)
+    data = prepare(pairs, learn_pieces(pairs, config, silent), config, silent)
+    now, cpu = time.monotonic(), torch.device("cpu")
+    early, late = (
+        rehearsal.steps_that_fit(config, Place(tmp_path, cpu, ALONE, silent, began), data)
+        for began in (now, now - 9.9 * 60)
+    )
+    assert early > late == 1
 
 
 def test_a_run_stops_by_itself_when_its_time_is_up(tiny_config, tmp_path):
@@ -207,6 +224,25 @@ def test_before_the_first_checkpoint_it_goes_back_to_the_beginning(
     assert first.loss == again.loss  # the same weights and the same batch
 
 
+def test_a_new_beginning_remembers_nothing_but_that_its_steps_are_smaller(
+    tiny_config, tmp_path, monkeypatch
+):
+    rates = {"learning_rate": 0.004, "matrix_learning_rate": 0.02}
+    halves = {key: rate / 2 for key, rate in rates.items()}
+    smaller = of_kind(StepDone, run(tiny_config, tmp_path / "smaller", **halves))
+    monkeypatch.setattr(learner, "summed_loss", Diverging(math.nan, range(3, 4)))
+    again = of_kind(StepDone, run(tiny_config, tmp_path / "run", **rates))[2:]
+    assert [event.loss for event in again] == [event.loss for event in smaller]
+
+
+def test_steps_get_smaller_each_time_it_goes_back_to_the_same_place(
+    tiny_config, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(learner, "summed_loss", Diverging(math.nan, range(6, 8)))
+    rolled = of_kind(RolledBack, run(tiny_config, tmp_path / "run"))
+    assert [(event.to_step, event.factor) for event in rolled] == [(4, 0.5), (4, 0.25)]
+
+
 def test_it_does_not_try_for_ever_and_what_was_learned_stays(tiny_config, tmp_path, monkeypatch):
     monkeypatch.setattr(learner, "summed_loss", Diverging(math.nan, range(6, 10**6)))
     with pytest.raises(ConfigError, match="training has diverged at step 5"):
@@ -259,6 +295,39 @@ def test_a_single_wrong_bit_in_a_checkpoint_is_found(tiny_config, tmp_path, at):
     assert killing.result(tmp_path / "run") == killing.result(tmp_path / "undisturbed")
 
 
+def test_a_run_that_goes_on_knows_what_did_not_fit_into_memory(tiny_config, tmp_path, monkeypatch):
+    compute, too_large = learner.summed_loss, []
+
+    def small_memory(vectors, weight, labels, smoothing):
+        if vectors.requires_grad and labels.numel() > 60:
+            too_large.append(labels.numel())
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return compute(vectors, weight, labels, smoothing)
+
+    def stop(event):
+        if isinstance(event, StepDone) and event.step == 6:
+            signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(learner, "summed_loss", small_memory)
+    assert isinstance(train_run(tiny_config, tmp_path / "run", stop), Stopped)
+    assert too_large
+    too_large.clear()
+    assert isinstance(run(tiny_config, tmp_path / "run")[-1], Finished)
+    assert not too_large
+
+
+def test_a_kill_between_checkpoint_and_weights_loses_nothing(tiny_config, tmp_path, monkeypatch):
+    def kill(*_args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("mtcli.training.setup.save_weights", kill)
+    with pytest.raises(KeyboardInterrupt):
+        run(tiny_config, tmp_path / "run", steps=4)
+    monkeypatch.undo()
+    assert run(tiny_config, tmp_path / "run", steps=4)[-1].best_step == 4
+    assert weights_info(tmp_path / "run").step == 4
+
+
 # What becomes the model.
 
 
@@ -274,6 +343,32 @@ def test_the_best_of_all_weights_stays_and_the_model_says_which(tiny_config, tmp
     expected = better[-1].partition(":")[0] if better else min(losses, key=losses.get)
     assert events[-1].weights == expected
     assert info.weights == ("" if not better else expected)
+
+
+def test_weights_must_be_better_than_all_that_were_tried_before(tiny_config, tmp_path, monkeypatch):
+    losses = iter([0.1, 0.2])  # of the mean and of the last step: both better than any validation
+    measure = Run.measure
+
+    def pretend(self, weights=None):
+        measured = measure(self, weights)
+        return measured if weights is None else replace(measured, loss=next(losses))
+
+    monkeypatch.setattr(Run, "measure", pretend)
+    events = run(tiny_config, tmp_path / "run", metric="loss", average=2, ema=0.5)
+    assert next(losses, None) is None
+    assert events[-1].weights == "the mean of steps 8 and 12"
+
+
+@pytest.mark.parametrize("which", ["best", "last"])
+def test_what_is_kept_for_the_mean_are_the_best_or_the_last(tiny_config, tmp_path, which):
+    # Steps so large that the last validations are not the best ones.
+    settings = {"metric": "loss", "average": 2, "average_of": which, "learning_rate": 0.2}
+    events = run(tiny_config, tmp_path / "run", steps=20, decay_share=0.0, **settings)
+    validated = of_kind(Validated, events)
+    best = sorted(validated, key=lambda event: event.loss)[:2]
+    expected = {event.step for event in (best if which == "best" else validated[-2:])}
+    latest = max((tmp_path / "run" / "checkpoints").glob("step-*"))
+    assert {step for step, _ in Progress.from_json(load_checked(latest)[0]).kept} == expected
 
 
 def test_the_mean_of_the_kept_weights_is_their_mean(tiny_config, tmp_path):
