@@ -331,6 +331,17 @@ def test_time_grows_with_steps_and_a_budget_is_kept():
     assert expected(("train.minutes", 7)).seconds == 7 * 60
 
 
+def test_validations_take_time_each_and_the_last_one_too():
+    def seconds(interval):
+        settings = ("train.steps", 1_000), ("train.validate_every", interval)
+        return planned(SURVEY, MACHINE, *settings).estimate.seconds
+
+    once, twice, often = (seconds(interval) for interval in (1_000, 500, 100))
+    assert twice - once > 0
+    assert often - once == pytest.approx(9 * (twice - once))
+    assert seconds(999) == twice  # the end is validated, wherever it falls
+
+
 def test_a_faster_machine_takes_less_time_and_more_cores_help():
     def seconds(machine):
         return planned(SURVEY, machine, ("train.steps", 1_000)).estimate.seconds
