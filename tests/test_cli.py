@@ -55,6 +55,28 @@ def test_training_prints_its_result_to_stdout_and_the_rest_to_stderr(
     assert again.stdout == result.stdout
 
 
+def test_a_complete_run_is_not_taken_for_one_of_other_files(corpus_files, tmp_path, tiny_options):
+    files = [Path(shutil.copy(path, tmp_path / path.suffix[1:])) for path in corpus_files]
+    out = ["--out", tmp_path / "model"]
+    first = run("train", *files, *out, *tiny_options)
+    shutil.rmtree(tmp_path / "model" / "checkpoints")  # they may be deleted
+    assert run("train", *corpus_files, *out).stdout == first.stdout  # the same pairs, elsewhere
+    for path in files:
+        path.unlink()
+    for others, says in (
+        (files, f"no such file: {files[0]}"),
+        (corpus_files[::-1], "was trained on other sentence pairs"),
+        ([*corpus_files, "--dev", *corpus_files], "was trained on other sentence pairs"),
+    ):
+        result = run("train", *others, *out)
+        assert result.exit_code == 1
+        assert says in result.stderr
+    moved = run("train", *out)
+    assert moved.exit_code == 0
+    assert "already complete" in moved.stderr
+    assert moved.stdout == first.stdout
+
+
 def test_quiet_training_is_quiet(corpus_files, tmp_path, tiny_options):
     result = run("train", *corpus_files, "--out", tmp_path / "model", *tiny_options, "--quiet")
     assert result.stderr == ""

@@ -88,7 +88,7 @@ def train(
 
     is_quiet = quiet or not is_first_process()
     display = open_display(Console(stderr=True), is_quiet=is_quiet, is_verbose=verbose)
-    options = RunOptions(fresh, stop_after, tensorboard, tuple(plan))
+    options = RunOptions(fresh, stop_after, tensorboard, tuple(plan), wish.names_files)
     with contextlib.closing(display):
         result = train_run(resolved, out, display, options)
     if isinstance(result, Stopped):

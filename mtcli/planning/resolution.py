@@ -29,6 +29,12 @@ class Wish:
     parent: Path | None = None  # model to begin with
     is_fresh: bool = False
 
+    @property
+    def names_files(self) -> bool:
+        """Whether it says what to learn from; a run that has begun knows it."""
+        keys = {key for key, _ in self.settings}
+        return self.file is not None or not keys.isdisjoint(("data", "data.train", "data.dev"))
+
 
 def resolve(wish: Wish) -> Config:
     """The configuration of a run that needs no plan: it has begun, or there is a file."""

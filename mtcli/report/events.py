@@ -85,6 +85,7 @@ class Finished:
     signature: str
     reason: str
     weights: str  # whose they are: "step 1200", "the mean of steps 800, 1000 and 1200"
+    data: str = ""  # fingerprint of the pairs it has learned from
 
 
 Event = Notice | StepDone | Validated | RolledBack | Resumed | Stopped | Finished

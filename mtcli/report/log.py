@@ -55,8 +55,9 @@ class EventLog:
         last = _parsed(lines[-1]) if lines else {}
         if last.get("event") != _NAMES["Finished"]:
             return None
-        # A log of an earlier version does not say whose weights: then, always those of the best.
-        last = {"weights": f"step {last.get('best_step')}", **last}
+        # A log of an earlier version does not say whose weights (then, always those of the best),
+        # nor what was learned from.
+        last = {"weights": f"step {last.get('best_step')}", "data": "", **last}
         return Finished(**{field.name: last[field.name] for field in fields(Finished)})
 
     def past(self) -> tuple[StepDone | Validated | RolledBack, ...]:

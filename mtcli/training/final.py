@@ -42,6 +42,7 @@ def finish(run: Run, progress: Progress, reason: str) -> Finished:
         info.signature,
         reason,
         info.weights or f"step {info.step}",
+        progress.data,
     )
     write_report(run, finished)
     run.report(finished)  # when this is written, nothing is missing any more

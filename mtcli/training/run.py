@@ -55,6 +55,7 @@ class RunOptions:
     stop_after: float | None = None  # minutes
     tensorboard: bool = False  # event files, too
     plan: tuple[str, ...] = ()  # what was chosen for a new run, in words
+    names_files: bool = True  # else a run that is complete does not ask for what it learned from
 
 
 USUAL = RunOptions()
@@ -119,6 +120,8 @@ def _finished(config: Config, place: Place, options: RunOptions) -> Finished | N
     check_settings(place.directory, config)
     finished = EventLog(place.directory / LOG).finished()
     if finished:
+        if options.names_files and finished.data:
+            _check_data(place, finished.data, read_pairs(config, _say_nothing).digest())
         place.show(Notice(f"{place.directory} is already complete; --fresh would start over"))
         place.show(finished)
     return finished
@@ -179,12 +182,17 @@ def _last_checkpoint(place: Place, digest: str) -> Checkpoint | None:
             f"{place.directory} has weights, but no checkpoint to go on from",
             hint="keep it and choose another --out, or start over with --fresh",
         )
-    if checkpoint and checkpoint.progress.data != digest:
+    if checkpoint:
+        _check_data(place, checkpoint.progress.data, digest)
+    return checkpoint
+
+
+def _check_data(place: Place, before: str, now: str) -> None:
+    if before != now:
         raise CheckpointError(
             f"{place.directory} was trained on other sentence pairs than these",
             hint="give it the files it began with, or start over with --fresh",
         )
-    return checkpoint
 
 
 def _tokenizers(
