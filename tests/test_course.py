@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 import killing
 from mtcli.checkpoint.averaging import average_models
 from mtcli.checkpoint.directory import PAUSE, load_saved_config, weights_info
-from mtcli.checkpoint.state import Progress, load_checked
+from mtcli.checkpoint.state import Progress, kept_steps, load_checked, weights_path
 from mtcli.checkpoint.weights import mean_of
 from mtcli.config import Config, overlaid
 from mtcli.distributed import ALONE
@@ -371,11 +371,13 @@ def test_what_is_kept_for_the_mean_are_the_best_or_the_last(tiny_config, tmp_pat
     assert {step for step, _ in Progress.from_json(load_checked(latest)[0]).kept} == expected
 
 
-def test_the_mean_of_the_kept_weights_is_their_mean(tiny_config, tmp_path):
-    run(tiny_config, tmp_path / "run", average=3, average_of="best", steps=20)
-    paths = sorted((tmp_path / "run" / "checkpoints").glob("weights-*"))
-    assert len(paths) == 3
-    weights = [load_file(path) for path in paths]
+@pytest.mark.parametrize("which", ["best", "last"])
+def test_the_mean_of_the_kept_weights_is_their_mean(tiny_config, tmp_path, which):
+    run(tiny_config, tmp_path / "run", average=3, average_of=which, steps=20)
+    latest = max((tmp_path / "run" / "checkpoints").glob("step-*"))
+    steps = kept_steps(latest)  # others may be there, which only an older checkpoint counts
+    assert len(steps) == 3
+    weights = [load_file(weights_path(tmp_path / "run", step)) for step in steps]
     average_models([tmp_path / "run"], tmp_path / "mean")
     found = load_file(tmp_path / "mean" / "model.safetensors")
     for name, tensor in found.items():

@@ -8,15 +8,16 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from mtcli.checkpoint.directory import (
-    CHECKPOINTS,
     WEIGHTS,
     WeightsInfo,
+    checkpoint_paths,
     is_run,
     load_saved_config,
     save_config,
     weights_info,
 )
 from mtcli.checkpoint.files import write_file
+from mtcli.checkpoint.state import kept_steps, weights_path
 from mtcli.checkpoint.weights import load_into, mean_of, save_weights
 from mtcli.errors import CheckpointError
 from mtcli.models import build_model
@@ -73,7 +74,9 @@ def _check_alike(first: Path, other: Path) -> None:
 def _kept(run: Path) -> list[Path]:
     if not is_run(run):
         load_saved_config(run)  # says what is wrong with it
-    paths = sorted((run / CHECKPOINTS).glob("weights-*.safetensors"))
+    # Older checkpoints may count others, which are there for going back to them.
+    steps = [kept_steps(path) for path in checkpoint_paths(run)[-1:]]
+    paths = [weights_path(run, step) for kept in steps for step in kept]
     if len(paths) < 2:
         raise CheckpointError(
             f"{run} has kept no validated weights to average",

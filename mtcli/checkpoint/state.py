@@ -174,18 +174,20 @@ def unneeded_weights(directory: Path) -> list[Path]:
     needed = {
         weights_path(directory, step)
         for path in (*checkpoint_paths(directory), directory / PAUSE)
-        for step, _ in _kept_by(path)
+        for step in kept_steps(path)
     }
     paths = (directory / CHECKPOINTS).glob("weights-*.safetensors")
     return [path for path in paths if path not in needed]
 
 
-def _kept_by(path: Path) -> tuple[tuple[int, float], ...]:
+def kept_steps(path: Path) -> list[int]:
+    """The steps whose weights the checkpoint in `path` counts among those to be averaged."""
     try:
         with safe_open(path, framework="pt") as file:
-            return Progress.from_json((file.metadata() or {})["text"]).kept
+            kept = Progress.from_json((file.metadata() or {})["text"]).kept
     except DAMAGE:
-        return ()  # it is damaged, and nobody will go on from it
+        return []  # it is damaged, and nobody will go on from it
+    return [step for step, _ in kept]
 
 
 def remove_files(paths: Iterable[Path]) -> None:
