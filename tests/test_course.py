@@ -276,6 +276,29 @@ def test_a_full_disk_is_a_message_and_the_last_checkpoint_stays(tiny_config, tmp
     assert killing.result(tmp_path / "run") == killing.result(tmp_path / "undisturbed")
 
 
+def damage(path: Path, at: float = 0.5) -> None:
+    content = bytearray(path.read_bytes())
+    content[int(at * len(content))] ^= 1
+    path.write_bytes(content)
+
+
+def test_where_no_checkpoint_is_whole_none_is_gone_back_to(tiny_config, tmp_path):
+    events: list[object] = []
+
+    def crash(event):
+        events.append(event)
+        if isinstance(event, StepDone) and event.step == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train_run(tiny_config, tmp_path / "run", crash)
+    [path] = (tmp_path / "run" / "checkpoints").iterdir()
+    damage(path)
+    with pytest.raises(CheckpointError, match="no checkpoint to go on from"):
+        train_run(tiny_config, tmp_path / "run", events.append)
+    assert events[-1].text == f"{path} is damaged (its checksum is wrong)"
+
+
 @pytest.mark.parametrize("at", [0.3, 0.6, 0.95])
 def test_a_single_wrong_bit_in_a_checkpoint_is_found(tiny_config, tmp_path, at):
     def crash(event):
@@ -285,12 +308,12 @@ def test_a_single_wrong_bit_in_a_checkpoint_is_found(tiny_config, tmp_path, at):
     run(tiny_config, tmp_path / "undisturbed")
     with pytest.raises(KeyboardInterrupt):
         train_run(tiny_config, tmp_path / "run", crash)
-    latest = max((tmp_path / "run" / "checkpoints").glob("step-*"))
-    content = bytearray(latest.read_bytes())
-    content[int(at * len(content))] ^= 1
-    latest.write_bytes(content)
+    _, latest = sorted((tmp_path / "run" / "checkpoints").glob("step-*"))
+    damage(latest, at)
     events = run(tiny_config, tmp_path / "run")
-    assert any(f"{latest} is damaged" in event.text for event in of_kind(Notice, events))
+    [told] = [event.text for event in of_kind(Notice, events) if f"{latest} is" in event.text]
+    assert "is damaged" in told
+    assert told.endswith("; going back to the one before it")
     assert [event.step for event in of_kind(Resumed, events)] == [4]
     assert killing.result(tmp_path / "run") == killing.result(tmp_path / "undisturbed")
 

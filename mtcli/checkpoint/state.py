@@ -121,7 +121,8 @@ def load_checkpoint(
             text, tensors = load_checked(path)
             return Checkpoint(path, Progress.from_json(text), tensors)
         except DAMAGE as error:
-            notify(f"{path} is damaged ({error}); going back to the one before it")
+            then = "; going back to the one before it" if path != paths[0] else ""
+            notify(f"{path} is damaged ({error}){then}")
     return None
 
 
