@@ -34,7 +34,11 @@ def model(tiny_trained, tmp_path):
 
 def test_version_and_help():
     assert run("--version").stdout == f"mtcli {__version__}\n"
-    assert "train" in run("--help").stdout
+    shown = run("--help").stdout.partition("Commands")[2]
+    commands = ("train", "translate", "evaluate", "info", "export", "average")
+    places = [shown.index(f" {command} ") for command in commands]
+    assert places == sorted(places)
+    assert "train nothing" in run("train", "--help").stdout
     for command in ("train", "translate", "evaluate", "info", "export"):
         result = run(command, "--help")
         assert result.exit_code == 0
@@ -189,6 +193,7 @@ def test_a_path_that_cannot_be_written_is_named(corpus_files, tmp_path, tiny_opt
         ["train"],
         ["train", "only-a-source.txt", "--out", "x"],
         ["train", "--nonsense"],
+        ["train", "a.en", "a.de", "--out", "x", "--stop-after", "nan"],
         ["evaluate", "model", "source"],
         ["translate"],
         ["translate", "model", "--engine", "warp"],

@@ -1,6 +1,7 @@
 """`mtcli train`."""
 
 import contextlib
+import math
 import os
 import sys
 from pathlib import Path
@@ -44,7 +45,7 @@ def train(
         typer.Option("--from", metavar="MODEL", help="Begin with its weights and vocabulary."),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show the plan and what it would cost.")
+        bool, typer.Option("--dry-run", help="Show the plan and its cost; train nothing.")
     ] = False,
     stop_after: Annotated[
         float | None,
@@ -68,6 +69,8 @@ def train(
 
     if source and not target:
         raise typer.BadParameter("a source file needs a target file: mtcli train SOURCE TARGET")
+    if stop_after is not None and math.isnan(stop_after):  # which is in every range for Typer
+        raise typer.BadParameter("--stop-after nan: must be a number of minutes")
     settings: list[Setting] = [("data.train", [str(source), str(target)])] if source else []
     settings += [("data.dev", list(map(str, dev)))] if dev else []
     settings += [("train.minutes", minutes)] if minutes is not None else []
