@@ -52,7 +52,10 @@ def test_an_override_beats_the_file_and_the_file_beats_the_default(load):
         (DATA + "tokenizer: {character_coverage: 0.5}", "tokenizer.character_coverage: Input"),
         (DATA + "search: {length_penalty: 500}", "search.length_penalty: Input should be less"),
         (DATA + "search: {max_length: 9}", "search.max_length=9 would cut off translations"),
-        (DATA + "train: {device: gpu}", "train.device: String should match"),
+        (
+            DATA + "train: {device: gpu}",
+            "train.device: must be auto, cpu, mps, cuda or cuda:N (got 'gpu')",
+        ),
         ("", "data.train: required; name the two files"),
         ("data: {}", "data.train: required; name the two files"),
         ("data: {train: a}", "data.train: must be two files, [source, target] (got 'a')"),
@@ -72,7 +75,9 @@ def test_an_override_beats_the_file_and_the_file_beats_the_default(load):
         (DATA + "train: {device: no}", "YAML reads no, yes, on and off as booleans"),
         ("data: {train: [a.en, no]}", "YAML reads no, yes, on and off as booleans"),
         ("[1, 2]", "is not a configuration: expected sections"),
-        ("data: {train: [", "is not valid YAML"),
+        ("data: {train: [\n  a,", "is not valid YAML: line 2, column 5: expected the node content"),
+        ("data: \0", "is not valid YAML: unacceptable character #x0000: special"),
+        (DATA + "train: {freeze: 3}", "train.freeze: must be a list (got 3)"),
     ],
 )
 def test_a_mistake_is_named_with_its_remedy(load, text, says):
@@ -93,14 +98,18 @@ def test_all_mistakes_are_told_at_once(load):
     [
         ("train.steps", "--set train.steps is not of the form section.key=value"),
         ("train.steps.more=1", "train.steps: Input should be a valid integer"),
-        ("train=1", "train: Input should be a valid dictionary"),
-        ("train.steps=[", "--set train.steps is not valid YAML"),
+        ("train=1", "train: expected a section (got 1)"),
+        ("model=7", "model: expected a section (got 7)"),
+        ("train.=3", "--set train.=3 is not of the form section.key=value"),
+        ("=3", "--set =3 is not of the form section.key=value"),
+        ("train.steps=[1", "--set train.steps is not valid YAML: line 1, column 3: expected ','"),
     ],
 )
 def test_a_wrong_override_is_named(load, override, says):
     with pytest.raises(ConfigError) as error:
         load(DATA, [override])
     assert says in str(error.value)
+    assert len(str(error.value).splitlines()) <= 2
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path):

@@ -39,12 +39,13 @@ def overlaid(config: Config, settings: Iterable[Setting]) -> Config:
 def parse_override(text: str) -> Setting:
     """The setting that `--set section.key=value` means; the value is read as YAML."""
     key, equals, value = text.partition("=")
-    if not equals:
+    key = key.strip()
+    if not equals or not all(key.split(".")):
         raise ConfigError(
             f"--set {text} is not of the form section.key=value",
             hint="for instance --set train.steps=500",
         )
-    return key.strip(), _parse(value, origin=f"--set {key}")
+    return key, _parse(value, origin=f"--set {key}")
 
 
 def validate(tree: Any, *, origin: str) -> Config:
@@ -93,7 +94,15 @@ def _parse(text: str, *, origin: str) -> Any:
     try:
         return yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{origin} is not valid YAML: {error}") from error
+        raise ConfigError(f"{origin} is not valid YAML: {yaml_mistake(error)}") from error
+
+
+def yaml_mistake(error: Exception) -> str:
+    """What is wrong with a text that is not YAML, and where, in a line."""
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
+        mark = error.problem_mark
+        return f"line {mark.line + 1}, column {mark.column + 1}: {error.problem}"
+    return " ".join(str(error).split())
 
 
 def _replaced(tree: Any, dotted: str, value: Any) -> dict[str, Any]:
@@ -120,7 +129,7 @@ def _explain(problem: Mapping[str, Any]) -> str:
         case "union_tag_invalid":
             known = problem["ctx"]["expected_tags"]
             return f"{where}.arch: must be one of {known} (got {problem['ctx']['tag']!r})"
-        case "union_tag_not_found":
+        case "union_tag_not_found" | "model_type" | "model_attributes_type":
             return f"{where}: expected a section (got {problem['input']!r})"
         case "extra_forbidden":
             return f"{where}: unknown key; {_advice(where)}"
@@ -132,8 +141,10 @@ def _explain(problem: Mapping[str, Any]) -> str:
             return f"{where}: {problem['ctx']['error']}".removeprefix(": ")
         case "string_type" | "path_type" if isinstance(problem["input"], bool):
             return f"{where}: YAML reads no, yes, on and off as booleans; put it in quotes"
-        case "tuple_type" if where in ("data.train", "data.dev"):
-            return f"{where}: must be two files, [source, target] (got {problem['input']!r})"
+        case "tuple_type":
+            is_pair = where in ("data.train", "data.dev")
+            expected = "two files, [source, target]" if is_pair else "a list"
+            return f"{where}: must be {expected} (got {problem['input']!r})"
         case _:
             return f"{where}: {problem['msg']} (got {problem['input']!r})"
 

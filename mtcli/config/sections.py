@@ -1,9 +1,10 @@
 """What can be set: one class per section, each key with its default, its range and its help."""
 
+import re
 from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from mtcli.config.architectures import ModelSection, TransformerConfig
 from mtcli.config.section import Beta, Real, Section, Whole
@@ -56,7 +57,7 @@ class TrainConfig(Section):
 
     seed: Whole = Field(1, ge=0, lt=2**63)
     """A run is a function of its data, its settings and this number."""
-    device: str = Field("auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")
+    device: str = "auto"
     """auto, cpu, mps, cuda or cuda:N; auto takes a GPU if there is one."""
     steps: Whole = Field(1_500, gt=0)
     """Updates of the weights; schedules that decay end exactly here."""
@@ -121,6 +122,13 @@ class TrainConfig(Section):
     """Let torch.compile make the model faster: minutes at the start, less for each step."""
     sharding: Literal["none", "full"] = "none"
     """With several processes: every one holds the whole model, or its share of it (FSDP2)."""
+
+    @field_validator("device")
+    @classmethod
+    def _names_a_device(cls, name: str) -> str:
+        if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", name):
+            raise ValueError(f"must be auto, cpu, mps, cuda or cuda:N (got {name!r})")
+        return name
 
     def summary(self, batch_tokens: int) -> str:
         """The training in a few words."""
