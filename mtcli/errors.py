@@ -1,5 +1,8 @@
 """The errors a user can cause and repair. Everything else is a bug and keeps its traceback."""
 
+# What helps against damaged files.
+COPY_AGAIN = "copy the model once more from where it is whole, or train it anew (--fresh)"
+
 
 class MtcliError(Exception):
     """What went wrong, where, and (as `hint`) what to do about it."""

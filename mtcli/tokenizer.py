@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 import sentencepiece
 
-from mtcli.errors import CheckpointError, ConfigError
+from mtcli.errors import COPY_AGAIN, CheckpointError, ConfigError
 
 if TYPE_CHECKING:
     from mtcli.config import TokenizerConfig
@@ -144,7 +144,7 @@ def load_tokenizers(directory: Path) -> Tokenizers:
         return Tokenizers(tokenizer, tokenizer)
     own = directory / "source.model", directory / "target.model"
     if not any(path.exists() for path in own):
-        raise CheckpointError(f"{directory} has no tokenizer.model", hint="copy it once more")
+        raise CheckpointError(f"{directory} has no tokenizer.model", hint=COPY_AGAIN)
     return Tokenizers(*map(_load, own))
 
 
@@ -154,7 +154,10 @@ def _load(path: Path) -> Tokenizer:
     except OSError as error:
         raise CheckpointError(f"cannot read the tokenizer {path}: {error.strerror}") from error
     except RuntimeError as error:
-        raise CheckpointError(f"{path} is not a SentencePiece model, or is damaged") from error
+        raise CheckpointError(
+            f"{path} is not a SentencePiece model, or is damaged",
+            hint=COPY_AGAIN,
+        ) from error
 
 
 def _sampled(lines: Sequence[str], limit: int) -> Sequence[str]:

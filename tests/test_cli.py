@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from mtcli import __version__
 from mtcli.__main__ import main
+from mtcli.checkpoint.files import write_file
 from mtcli.checkpoint.state import Progress, load_checked
 from mtcli.cli import app
 
@@ -134,7 +135,36 @@ MISTAKES = {
         "model.norm: Input should be 'pre' or 'post'",
         "x: unknown key",
     ),
-    "no such config": (nothing, ["--config", "none.yaml"], "cannot read none.yaml"),
+    "no such config": (
+        nothing,
+        ["--config", "none.yaml"],
+        "cannot read none.yaml",
+        "hint: --config wants a YAML file",
+    ),
+    "a directory as config": (
+        nothing,
+        ["--config", "{path}"],
+        "cannot read {path}: Is a directory",
+        "hint: --config wants a YAML file",
+    ),
+    "blank lines only": (
+        lambda path: [(path / f"train.{side}").write_text(" \n\n") for side in ("en", "de")],
+        [],
+        "every pair of {path}/train.en and {path}/train.de is blank on one side",
+        "hint: a line of one file is to be translated",
+    ),
+    "an empty config.yaml in --out": (
+        lambda path: write_file(path / "model" / "config.yaml", ""),
+        [],
+        "{path}/model/config.yaml is damaged: it has no settings",
+        "hint: copy it once more; or, to train anew, remove {path}/model",
+    ),
+    "a damaged config.yaml in --out": (
+        lambda path: write_file(path / "model" / "config.yaml", "format: 1\ndata: ["),
+        ["--fresh"],
+        "{path}/model/config.yaml is damaged: line 2, column 8: expected",
+        "hint: copy it once more; or, to train anew, remove {path}/model",
+    ),
     "something else in --out": (
         lambda path: ((path / "model").mkdir(), (path / "model" / "thesis.tex").touch()),
         [],
@@ -684,6 +714,21 @@ def test_a_contradiction_is_a_message(corpus_files, tmp_path, tiny_trained, opti
     assert says in result.stderr
     assert "Traceback" not in result.stderr
     assert not (tmp_path / "model").exists()
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.model"])
+def test_a_damaged_file_is_named_with_its_remedy(corpus_files, tmp_path, model, name):
+    (model / name).write_bytes((model / name).read_bytes()[:100])
+    for command in (
+        ["train", *corpus_files, "--out", tmp_path / "child", "--from", model],
+        ["translate", model],
+        ["average", model, model, "--out", tmp_path / "mean"],
+    ):
+        result = run(*command, stdin=b"water\n")
+        assert result.exit_code == 1
+        assert f"{model / name} is " in result.stderr
+        assert "damaged" in result.stderr
+        assert "hint: copy the model once more" in result.stderr
 
 
 def test_a_model_cannot_be_its_own_parent(corpus_files, model):

@@ -3,6 +3,7 @@
 import errno
 import json
 import math
+import shutil
 import signal
 import time
 from dataclasses import replace
@@ -349,6 +350,15 @@ def test_a_kill_between_checkpoint_and_weights_loses_nothing(tiny_config, tmp_pa
     monkeypatch.undo()
     assert run(tiny_config, tmp_path / "run", steps=4)[-1].best_step == 4
     assert weights_info(tmp_path / "run").step == 4
+
+
+def test_a_run_whose_directory_is_removed_says_so(tiny_config, tmp_path):
+    def remove(event):
+        if isinstance(event, StepDone) and event.step == 6:
+            shutil.rmtree(tmp_path / "run")
+
+    with pytest.raises(CheckpointError, match=r"cannot write .*log\.jsonl(?s:.)*directory removed"):
+        train_run(tiny_config, tmp_path / "run", remove)
 
 
 # What becomes the model.

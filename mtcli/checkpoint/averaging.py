@@ -19,7 +19,7 @@ from mtcli.checkpoint.directory import (
 from mtcli.checkpoint.files import write_file
 from mtcli.checkpoint.state import kept_steps, weights_path
 from mtcli.checkpoint.weights import load_into, mean_of, save_weights
-from mtcli.errors import CheckpointError
+from mtcli.errors import COPY_AGAIN, CheckpointError
 from mtcli.models import build_model
 from mtcli.tokenizer import load_tokenizers
 
@@ -60,7 +60,7 @@ def _tensors(path: Path) -> dict[str, Tensor]:
     try:
         return load_file(path)
     except (OSError, SafetensorError) as error:
-        raise CheckpointError(f"{path} is damaged: {error}") from error
+        raise CheckpointError(f"{path} is damaged: {error}", hint=COPY_AGAIN) from error
 
 
 def _check_alike(first: Path, other: Path) -> None:

@@ -13,8 +13,8 @@ from safetensors import SafetensorError, safe_open
 
 from mtcli import __version__
 from mtcli.checkpoint.files import is_partial, write_file
-from mtcli.config import HEAD, Config, differences, to_yaml, validate
-from mtcli.errors import CheckpointError
+from mtcli.config import HEAD, Config, differences, to_yaml, validate, yaml_mistake
+from mtcli.errors import COPY_AGAIN, CheckpointError
 
 _COMMENT = "# "
 FORMAT = 1  # of the directory; raised when a change makes older versions of mtcli unable to read it
@@ -182,7 +182,9 @@ def weights_info(directory: Path) -> WeightsInfo:
             facts = json.loads((file.metadata() or {})["mtcli"])
         return WeightsInfo(sum(math.prod(shape) for shape in shapes), **facts)
     except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(f"{path} is damaged or not made by mtcli: {error}") from error
+        raise CheckpointError(
+            f"{path} is damaged or not made by mtcli: {error}", hint=COPY_AGAIN
+        ) from error
 
 
 def describe(directory: Path) -> list[tuple[str, str]]:
@@ -215,11 +217,20 @@ def _read_saved(path: Path) -> dict[str, object]:
         )
     try:
         tree = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise CheckpointError(f"cannot read {path}: {error}") from error
+    except OSError as error:
+        raise CheckpointError(f"cannot read {path}: {error.strerror}") from error
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        raise _damaged(path, yaml_mistake(error)) from error
     if not isinstance(tree, dict):
-        raise CheckpointError(f"{path} is not the configuration of a model")
+        raise _damaged(path, "it has no settings")
     return tree
+
+
+def _damaged(path: Path, how: str) -> CheckpointError:
+    return CheckpointError(
+        f"{path} is damaged: {how}",
+        hint=f"copy it once more; or, to train anew, remove {path.parent} or choose another --out",
+    )
 
 
 def _as_compared(config: Config, parent: Path | None) -> Config:

@@ -28,7 +28,7 @@ def replacing(path: Path) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
         raise CheckpointError(
             f"cannot write {path}: {error.strerror or error}",
-            hint="is the disk full, or the directory not yours to write to?",
+            hint=f"see that {path.parent} is a directory you may write to, and the disk not full",
         ) from error
 
 

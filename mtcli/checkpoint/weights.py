@@ -14,7 +14,7 @@ from mtcli.checkpoint.directory import WEIGHTS, WeightsInfo, load_saved_config, 
 from mtcli.checkpoint.files import replacing
 from mtcli.config import Config
 from mtcli.distributed import placed
-from mtcli.errors import CheckpointError
+from mtcli.errors import COPY_AGAIN, CheckpointError
 from mtcli.models import TrainableModel, build_model, parameters_of
 from mtcli.tokenizer import Tokenizers, load_tokenizers
 
@@ -51,7 +51,9 @@ def load_model(directory: Path, device: torch.device) -> LoadedModel:
     load_into(model, load_file(directory / WEIGHTS).items(), origin=directory / WEIGHTS)
     if not all(parameter.isfinite().all() for parameter in model.parameters()):
         path = directory / WEIGHTS
-        raise CheckpointError(f"{path} is damaged: not all of its weights are numbers")
+        raise CheckpointError(
+            f"{path} is damaged: not all of its weights are numbers", hint=COPY_AGAIN
+        )
     return LoadedModel(config, tokenizers, model.to(device).eval())
 
 

@@ -19,6 +19,7 @@ from mtcli.config.load import (
     parse_override,
     to_yaml,
     validate,
+    yaml_mistake,
 )
 from mtcli.config.sections import (
     Config,
@@ -50,4 +51,5 @@ __all__ = [
     "parse_override",
     "to_yaml",
     "validate",
+    "yaml_mistake",
 ]

@@ -79,7 +79,10 @@ def _read(path: Path) -> Any:
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+        raise ConfigError(
+            f"cannot read {path}: {error.strerror}",
+            hint="--config wants a YAML file; without it, settings are chosen",
+        ) from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is not UTF-8 text") from error
     tree = _parse(text, origin=str(path)) or {}

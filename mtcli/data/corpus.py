@@ -72,7 +72,10 @@ def read_corpus(source: Path, target: Path, notify: Notify) -> Corpus:
     if n_blank:
         notify(f"left out {n_blank} of {len(sources)} pairs that are blank on one side")
     if not pairs:
-        raise DataError(f"every pair of {source} and {target} is blank on one side")
+        raise DataError(
+            f"every pair of {source} and {target} is blank on one side",
+            hint="a line of one file is to be translated in the same line of the other",
+        )
     n_same = sum(s == t for s, t in pairs)
     if n_same > len(pairs) // 2:
         notify(f"{n_same} of {len(pairs)} pairs have the same text on both sides: is that meant?")

@@ -34,7 +34,11 @@ class EventLog:
         try:
             append_bytes(self.path, text.encode())
         except OSError as error:
-            raise CheckpointError(f"cannot write {self.path}: {error.strerror}") from error
+            raise CheckpointError(
+                f"cannot write {self.path}: {error.strerror}",
+                hint="is the disk full, or was the directory removed? "
+                "the same command goes on from what is there",
+            ) from error
 
     def size(self) -> int:
         """Bytes written so far, all of them safe on disk."""
