@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from mtcli import __version__
 from mtcli.__main__ import main
+from mtcli.checkpoint.directory import check_is_run
 from mtcli.checkpoint.files import write_file
 from mtcli.checkpoint.state import Progress, load_checked
 from mtcli.cli import app
@@ -210,11 +211,22 @@ def contents(directory):
     return {path: path.read_bytes() for path in files}
 
 
-def test_a_path_that_cannot_be_written_is_named(corpus_files, tmp_path, tiny_options):
-    (tmp_path / "file").touch()
-    result = run("train", *corpus_files, "--out", tmp_path / "file" / "model", *tiny_options)
+@pytest.mark.parametrize(
+    ("out", "says"), [("train.en/a/b", "Not a directory"), ("/proc/x", "No such file")]
+)
+def test_a_directory_that_cannot_be_made_is_told_before_any_work(corpus_files, tmp_path, out, says):
+    out = tmp_path / out
+    result = run("train", *corpus_files, "--out", out)
     assert result.exit_code == 1
-    assert f"cannot write {tmp_path / 'file' / 'model' / 'config.yaml'}" in result.stderr
+    assert result.stderr.startswith(f"error: cannot make {out}: ")
+    assert says in result.stderr
+    assert "hint: choose another --out" in result.stderr
+    assert len(result.stderr.splitlines()) == 2  # no plan
+
+
+def test_asking_whether_a_directory_can_be_made_leaves_nothing(tmp_path):
+    check_is_run(tmp_path / "a" / "b")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import takewhile
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import yaml
 from safetensors import SafetensorError, safe_open
@@ -87,16 +88,32 @@ def is_run(directory: Path) -> bool:
 
 
 def check_is_run(directory: Path) -> None:
-    """Refuse a directory that holds something other than a run; an empty one may become one."""
-    if directory.is_dir():
-        is_used = any(not is_partial(path) for path in directory.iterdir())
-    else:
-        is_used = directory.exists()
+    """Refuse a directory that holds something other than a run, or that cannot be made.
+
+    An empty one may become a run.
+    """
+    if not directory.exists():
+        _check_can_be_made(directory)
+        return
+    is_used = not directory.is_dir() or any(not is_partial(p) for p in directory.iterdir())
     if is_used and not is_run(directory):
         raise CheckpointError(
             f"{directory} already exists and is not a run of mtcli",
             hint="choose another --out; nothing in it was touched",
         )
+
+
+def _check_can_be_made(directory: Path) -> None:
+    above = next(path for path in directory.absolute().parents if path.exists())
+    try:
+        # Only trying tells: in /proc, for instance, nobody can make a directory.
+        with TemporaryDirectory(dir=above, prefix=".mtcli-"):
+            pass
+    except OSError as error:
+        raise CheckpointError(
+            f"cannot make {directory}: {error.strerror}",
+            hint="choose another --out, inside a directory that you may write to",
+        ) from error
 
 
 def check_settings(directory: Path, config: Config) -> None:

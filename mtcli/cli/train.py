@@ -64,6 +64,7 @@ def train(
     verbose: Verbose = False,
 ) -> None:
     """Train a model from two line-aligned text files. The same command again goes on."""
+    from mtcli.checkpoint.directory import check_is_run
     from mtcli.config import Setting, parse_override
     from mtcli.planning import Wish
 
@@ -79,6 +80,7 @@ def train(
     if dry_run:
         _show_plan(wish)
         return
+    check_is_run(out)  # before all the work of a plan
     resolved, plan = _resolved(wish)
     if processes > 1 and "RANK" not in os.environ:
         raise typer.Exit(code=_start_again(processes))
