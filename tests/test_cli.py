@@ -687,6 +687,26 @@ def test_a_run_that_began_from_nothing_is_given_no_parent(
     assert f"train.start_from: None before, {tiny_trained} now" in result.stderr
 
 
+def test_minutes_and_steps_are_compared_as_they_were_given(corpus_files, tmp_path, tiny_options):
+    def train(name, *options):
+        return run("train", *corpus_files, "--out", tmp_path / name, *options, "--stop-after=0.01")
+
+    train("steps", *tiny_options, "--set=train.steps=3000")
+    at = tiny_options.index("train.steps=12")
+    timed = [*tiny_options[: at - 1], *tiny_options[at + 1 :]]
+    train("minutes", *timed, "--minutes", 1)
+    for name, options, says in (
+        ("steps", ["--minutes=3"], "train.minutes: None before, 3.0 now"),
+        ("minutes", ["--minutes=3"], "train.minutes: 1.0 before, 3.0 now"),
+        ("minutes", ["--set=train.steps=20"], "train.minutes: 1.0 before, None now"),
+        ("steps", ["--minutes=3", "--set=train.steps=20"], "train.steps follows from the minutes"),
+    ):
+        result = train(name, *options)
+        assert result.exit_code == 1
+        assert says in result.stderr
+        assert "train.steps:" not in result.stderr
+
+
 def test_a_plan_for_another_corpus_is_not_kept(corpus_files, tmp_path, monkeypatch):
     from mtcli.training import run as training
 

@@ -141,11 +141,20 @@ def has_settings(directory: Path, config: Config) -> bool:
 
 
 def _differences(directory: Path, config: Config) -> list[str]:
+    """What counts: the pairs themselves, not the names of their files.
+
+    Where minutes are given, the steps follow from them.
+    """
     saved = load_saved_config(directory)
-    before, now = saved.train.start_from, config.train.start_from
-    if before and now and _end_alike(before, now):
-        now = before
-    return differences(_as_compared(saved, before), _as_compared(config, now))
+    before, now = saved.train, config.train
+    same: dict[str, object] = {}
+    if before.start_from and now.start_from and _end_alike(before.start_from, now.start_from):
+        same["start_from"] = before.start_from
+    if before.minutes is not None or now.minutes is not None:
+        same["steps"] = before.steps
+    files = {"train": saved.data.train, "dev": saved.data.dev}
+    data, train = config.data.model_copy(update=files), now.model_copy(update=same)
+    return differences(saved, config.model_copy(update={"data": data, "train": train}))
 
 
 def has_begun(directory: Path) -> bool:
@@ -248,18 +257,6 @@ def _damaged(path: Path, how: str) -> CheckpointError:
         f"{path} is damaged: {how}",
         hint=f"copy it once more; or, to train anew, remove {path.parent} or choose another --out",
     )
-
-
-def _as_compared(config: Config, parent: Path | None) -> Config:
-    """`config` as far as it counts: the pairs themselves, not the names of their files.
-
-    Where minutes are given, the steps follow from them.
-    """
-    train = config.train.model_copy(update={"start_from": parent})
-    if train.minutes is not None:
-        train = train.model_copy(update={"steps": 0})
-    data = config.data.model_copy(update={"train": None, "dev": None})
-    return config.model_copy(update={"data": data, "train": train})
 
 
 def _end_alike(one: Path, other: Path) -> bool:

@@ -39,7 +39,8 @@ class Wish:
 def resolve(wish: Wish) -> Config:
     """The configuration of a run that needs no plan: it has begun, or there is a file."""
     if wish.file is None and goes_on(wish):
-        return overlaid(load_saved_config(wish.out), [*_start(wish), *wish.settings])
+        _check(wish)
+        return overlaid(load_saved_config(wish.out), _said(wish))
     return load_config(wish.file, _settings(wish))
 
 
@@ -53,7 +54,7 @@ def goes_on(wish: Wish) -> bool:
 def _is_still_planned(wish: Wish) -> bool:
     """Whether a plan that nothing has come of yet is one for the same corpus and settings."""
     saved = load_saved_config(wish.out)
-    config = overlaid(saved, [*_start(wish), *wish.settings])
+    config = overlaid(saved, _said(wish))
     if not has_settings(wish.out, config):
         return False
     corpus = corpus_line(review(read_corpus(*config.data.train, lambda _: None), config))
@@ -75,13 +76,13 @@ def _settings(wish: Wish) -> list[Setting]:
     """All that is settled: what the parent is like, then what the user has said."""
     _check(wish)
     if wish.parent is None:
-        return list(wish.settings)
+        return _said(wish)
     parent = load_saved_config(wish.out if _outlives(wish, wish.parent) else wish.parent)
     inherited: list[Setting] = [
         (section, getattr(parent, section).model_dump(mode="json"))
         for section in ("tokenizer", "model")
     ]
-    return [*inherited, *_start(wish), *wish.settings]
+    return [*inherited, *_said(wish)]
 
 
 def _outlives(wish: Wish, parent: Path) -> bool:
@@ -89,8 +90,12 @@ def _outlives(wish: Wish, parent: Path) -> bool:
     return not wish.is_fresh and has_begun(wish.out) and not parent.is_dir()
 
 
-def _start(wish: Wish) -> list[Setting]:
-    return [("train.start_from", str(wish.parent))] if wish.parent else []
+def _said(wish: Wish) -> list[Setting]:
+    """What the user has said: with steps of one's own, no minutes from elsewhere count."""
+    start = [("train.start_from", str(wish.parent))] if wish.parent else []
+    keys = {key for key, _ in wish.settings}
+    untimed = [("train.minutes", None)] if "train.steps" in keys else []
+    return [*start, *untimed, *wish.settings]
 
 
 def _check(wish: Wish) -> None:
