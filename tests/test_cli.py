@@ -583,10 +583,11 @@ def test_a_plan_is_shown_and_nothing_is_done(corpus_files, tmp_path):
     assert not (tmp_path / "model").exists()
 
 
-def test_what_is_set_is_not_chosen(corpus_files, tmp_path):
-    options = ["--set", "train.steps=7", "--out", tmp_path / "model", "--dry-run"]
+@pytest.mark.parametrize(("n", "told"), [(7, ": 7 steps at"), (1, ": 1 step at")])
+def test_what_is_set_is_not_chosen(corpus_files, tmp_path, n, told):
+    options = ["--set", f"train.steps={n}", "--out", tmp_path / "model", "--dry-run"]
     result = run("train", *corpus_files, *options)
-    assert "7 steps" in result.stdout
+    assert told in result.stdout
     assert "train.steps" not in result.stdout
 
 

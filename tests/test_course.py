@@ -3,6 +3,7 @@
 import errno
 import json
 import math
+import re
 import shutil
 import signal
 import time
@@ -84,11 +85,21 @@ def test_time_that_is_gone_already_is_not_given_to_steps(tiny_config, tmp_path, 
     pairs = read_pairs(config, silent)
     data = prepare(pairs, learn_pieces(pairs, config, silent), config, silent)
     now, cpu = time.monotonic(), torch.device("cpu")
-    early, late = (
-        rehearsal.steps_that_fit(config, Place(tmp_path, cpu, ALONE, silent, began), data)
-        for began in (now, now - 9.9 * 60)
-    )
-    assert early > late == 1
+
+    def fitting(minutes_ago):
+        place = Place(tmp_path, cpu, ALONE, silent, now - minutes_ago * 60)
+        return rehearsal.steps_that_fit(config, place, data)
+
+    assert fitting(0) > 1.5 * fitting(5)
+    with pytest.raises(ConfigError, match="there is time for less than 4 steps"):
+        fitting(9.9)
+
+
+def test_too_little_time_is_told_before_anything_is_written(tiny_config, tmp_path):
+    with pytest.raises(ConfigError, match=r"train\.minutes=0\.001 is too little") as error:
+        run(tiny_config, tmp_path / "run", minutes=0.001)
+    assert re.search(r"hint: 100 steps would fit into about [\d.]+ minutes", str(error.value))
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_run_stops_by_itself_when_its_time_is_up(tiny_config, tmp_path):

@@ -98,11 +98,15 @@ def _time(plan: Plan) -> str:
     pace = f"{_roughly(expected.tokens_per_second):,} tokens/s"
     seen = f"each pair seen {_times(expected.epochs)}"
     if plan.config.train.minutes is not None:
-        steps = f"about {_roughly(expected.steps):,} steps at {pace}"
+        steps = f"about {_steps(_roughly(expected.steps))} at {pace}"
         return f"{duration(expected.seconds)}, as asked: {steps}; {seen}"
     guess = " (a guess)" if plan.machine.gpu else ""  # only a CPU's speed is measured
-    steps = f"{expected.steps:,} steps at {pace}"
+    steps = f"{_steps(expected.steps)} at {pace}"
     return f"about {duration(expected.seconds)}{guess}: {steps}; {seen}"
+
+
+def _steps(n: int) -> str:
+    return "1 step" if n == 1 else f"{n:,} steps"
 
 
 def _times(epochs: float) -> str:
