@@ -10,7 +10,7 @@ from torch.nn.utils import parameters_to_vector
 
 from conftest import tiny_model_config
 from mtcli.checkpoint.directory import load_saved_config
-from mtcli.config import Config, TrainConfig
+from mtcli.config import Config, TrainConfig, overlaid
 from mtcli.data import encode
 from mtcli.engines import Opened
 from mtcli.engines.pytorch import TorchEngine
@@ -25,6 +25,7 @@ from mtcli.report import Finished, Notice, Resumed, StepDone, Stopped, Validated
 from mtcli.training import RunOptions, train_run
 from mtcli.training.learner import Learner, Objective
 from mtcli.training.loop import fit, total_loss
+from mtcli.training.preparation import read_pairs
 from mtcli.translation import LineTranslator, Request
 
 FRESH = RunOptions(fresh=True)
@@ -360,6 +361,19 @@ def test_only_the_latest_checkpoints_are_kept(tiny_config, tmp_path):
     train_run(config, tmp_path / "run", lambda _: None)
     names = [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()]
     assert names == ["step-00000012.safetensors"]
+
+
+@pytest.mark.parametrize(("wanted", "n_dev", "is_told"), [(5000, 6, True), (6, 6, False)])
+def test_it_is_told_when_fewer_pairs_are_held_out_than_wanted(tiny_config, wanted, n_dev, is_told):
+    told: list[str] = []
+    pairs = read_pairs(overlaid(tiny_config, [("data.dev_pairs", wanted)]), told.append)
+    assert len(pairs.dev) == n_dev
+    notice = f"  data.dev_pairs={wanted} is more than a tenth; it is reduced"
+    assert (notice in told) == is_told
+    own = overlaid(tiny_config, [("data.dev", tiny_config.data.train), ("data.dev_pairs", wanted)])
+    told.clear()
+    read_pairs(own, told.append)
+    assert notice not in told
 
 
 def test_a_missing_corpus_leaves_nothing_behind(tiny_config, tmp_path, corpus_files):

@@ -42,6 +42,8 @@ def read_pairs(config: Config, notify: Notify) -> Pairs:
         train, dev = hold_out(corpus, config.data.dev_pairs, config.train.seed)
         origin = "held out of the corpus; --dev SOURCE TARGET would keep it whole"
     notify(f"data: {len(train):,} training pairs; {len(dev):,} dev pairs, {origin}")
+    if not config.data.dev and len(dev) < config.data.dev_pairs:
+        notify(f"  data.dev_pairs={config.data.dev_pairs} is more than a tenth; it is reduced")
     return Pairs(train, dev)
 
 
