@@ -251,7 +251,7 @@ def test_asking_whether_a_directory_can_be_made_leaves_nothing(tmp_path):
         ["translate", "model", "--threads", "100000"],
         ["translate", "model", "--field", "translation", "--input-format", "jsonl"],
         ["export", "model", "--to", "onnx"],
-        ["export", "model", "--to", "ctranslate2", "--quantization", "int4"],
+        ["export", "model", "--quantization", "int4"],
         ["nonsense"],
     ],
 )

@@ -15,11 +15,13 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from conftest import tiny_model_config
 from mtcli.checkpoint.directory import WeightsInfo, load_saved_config, save_config
 from mtcli.checkpoint.files import write_file
 from mtcli.checkpoint.weights import load_model, save_weights
+from mtcli.cli import app
 from mtcli.config import ARCHITECTURES, TokenizerConfig, TransformerConfig
 from mtcli.data import EncodedCorpus, encode
 from mtcli.data.corpus import Ragged
@@ -35,8 +37,10 @@ from mtcli.export.manifest import VERSION, Shortlist, read_manifest
 from mtcli.export.shortlist import vocabulary_map
 from mtcli.models import attention, build_model, parameters_of
 from mtcli.options import EngineOptions, SearchOptions
+from mtcli.report import Notice
 from mtcli.tokenizer import train_tokenizers
 from mtcli.training import export as training_export
+from mtcli.training import train_run
 from test_models import MODELS as LAWFUL_MODELS
 
 FLOAT = EngineOptions(engine="ctranslate2", quantization="float32")
@@ -440,6 +444,27 @@ def test_a_shortlist_outlives_new_weights_but_not_a_new_vocabulary(
     assert open_export(model, "int8").shortlist is None
     with pytest.raises(EngineError, match="has no vocabulary shortlist"):
         open_engine(model, EngineOptions(shortlist=True))
+
+
+def test_a_run_without_its_export_is_complete_and_says_how_to_get_it(
+    tiny_config, tmp_path, monkeypatch
+):
+    def fail(*_arguments):
+        raise CheckpointError("cannot write model.bin: File too large", hint="make room")
+
+    shown = []
+    with monkeypatch.context() as patch:
+        patch.setattr("mtcli.training.final.export_trained", fail)
+        train_run(tiny_config, tmp_path / "run", shown.append)
+    told = [event.text for event in shown if isinstance(event, Notice)]
+    *_, first, reason, advice = told
+    assert first == "there is no export; the model is complete without it"
+    assert reason == "  cannot write model.bin: File too large\n  hint: make room"
+    assert str(tmp_path) not in (tmp_path / "run" / "log.jsonl").read_text()
+    command = advice.split("`")[1].split()
+    assert command[0] == "mtcli"
+    assert CliRunner().invoke(app, command[1:]).exit_code == 0
+    assert read_manifest(tmp_path / "run" / "ctranslate2") is not None
 
 
 def test_training_leaves_an_export_and_says_what_the_shortlist_does(tiny_trained):

@@ -21,10 +21,10 @@ def info(model: ModelDirectory) -> None:
         typer.echo(f"{name:<14}{value}")
 
 
-@app.command(epilog="Example: mtcli export runs/demo --to ctranslate2")
+@app.command(epilog="Example: mtcli export runs/demo")
 def export(
     model: ModelDirectory,
-    to: Annotated[str, typer.Option(metavar="ctranslate2", help="The format.")],
+    to: Annotated[str, typer.Option(metavar="ctranslate2", help="The format.")] = "ctranslate2",
     output: Annotated[
         Path | None, typer.Option(help="A directory; default: ctranslate2/ inside the model's.")
     ] = None,

@@ -115,7 +115,10 @@ def _export(run: Run) -> None:
         show(Notice(str(error)))
         return
     except (MtcliError, OSError) as error:
-        run.report(Notice(f"no export: {error}; `mtcli export` would try again"))
+        run.report(Notice("there is no export; the model is complete without it"))
+        # Not logged: a model tells nobody where it was made.
+        show(Notice(f"  {error}"))
+        show(Notice(f"  `mtcli export {run.directory}` tries again"))
         return
     run.report(Notice(f"shortlist: {shortlist.quality()}"))
     show(Notice(f"  it makes translating {shortlist.speed:.2f} times as fast"))
