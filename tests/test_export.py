@@ -406,26 +406,37 @@ def test_the_map_offers_what_a_piece_becomes_and_itself(corpus, tokenizers):
     assert {f"<0x{byte:02X}>" for byte in range(256)} <= set(table["<0x41>"])
 
 
-@pytest.mark.parametrize("bleus", [(30.0, 30.05), (30.0, 30.2), (31.0, 30.0)])
-def test_a_shortlist_is_on_if_it_costs_next_to_nothing(
-    model, corpus, tokenizers, monkeypatch, bleus
+@pytest.mark.parametrize(
+    "expected",
+    [
+        Shortlist(is_on=True, bleu=30.0, bleu_without=30.05, speed=1.5),
+        Shortlist(is_on=False, bleu=30.0, bleu_without=30.2, speed=1.5),
+        Shortlist(is_on=True, bleu=31.0, bleu_without=30.0, speed=1.5),
+        Shortlist(is_on=False, bleu=31.0, bleu_without=30.0, speed=0.8),
+        Shortlist(is_on=False, bleu=31.0, bleu_without=30.0, speed=1.04),
+    ],
+)
+def test_a_shortlist_is_on_if_it_is_faster_and_costs_next_to_nothing(
+    model, corpus, tokenizers, monkeypatch, expected
 ):
-    with_it, without = bleus
-    is_on = bleus != (30.0, 30.2)
 
     def measured(directory, dev):
         assert len(dev) == 60
         assert isinstance(open_engine(directory, EngineOptions()).engine, Ct2Engine)
-        return [training_export.Measured(without, 3.0), training_export.Measured(with_it, 2.0)]
+        return [
+            training_export.Measured(expected.bleu_without, expected.speed),
+            training_export.Measured(expected.bleu, 1.0),
+        ]
 
     monkeypatch.setattr(training_export, "_measured", measured)
     encoded = encode(corpus, tokenizers, 64, print)
     shortlist = training_export.export_trained(model, encoded, corpus)
-    assert shortlist == Shortlist(is_on, with_it, without, 1.5)
+    assert shortlist == expected
     assert read_manifest(model / "ctranslate2").shortlist == shortlist
-    assert open_engine(model, EngineOptions()).engine.uses_shortlist is is_on
+    assert open_engine(model, EngineOptions()).engine.uses_shortlist is expected.is_on
     assert not open_engine(model, EngineOptions(shortlist=False)).engine.uses_shortlist
-    assert ("on" if is_on else "off") in shortlist.quality()
+    assert shortlist.gain().endswith("; on" if expected.is_on else "; off: not worth it")
+    assert shortlist.gain().startswith(f"{expected.speed:.2f} times as fast")
 
 
 def test_a_shortlist_outlives_new_weights_but_not_a_new_vocabulary(

@@ -161,8 +161,8 @@ Shortlist = Annotated[
     bool | None,
     typer.Option(
         "--shortlist/--no-shortlist",
-        help="CTranslate2: only pieces that may translate the source; default: if that costs "
-        "nothing on the dev set.",
+        help="CTranslate2: only pieces that may translate the source; default: if that was "
+        "worth it on the dev set.",
         rich_help_panel=_RUNS,
     ),
 ]

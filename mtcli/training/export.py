@@ -17,7 +17,8 @@ from mtcli.tokenizer import load_tokenizers
 from mtcli.translation import LineTranslator, Request
 
 _ROUNDS = 3
-_MOST_COST = 0.1  # BLEU that a shortlist may cost and still be used by default
+# What a shortlist may cost in BLEU and how much faster it must be to be used by default.
+_MOST_COST, _LEAST_SPEED = 0.1, 1.05
 
 
 def export_trained(directory: Path, train_set: EncodedCorpus, dev: Corpus) -> Shortlist:
@@ -26,11 +27,12 @@ def export_trained(directory: Path, train_set: EncodedCorpus, dev: Corpus) -> Sh
     tokenizers = load_tokenizers(directory)
     write_file(directory / EXPORT / VOCABULARY_MAP, vocabulary_map(train_set, tokenizers))
     without, with_it = _measured(directory, dev)
+    cost, speed = without.bleu - with_it.bleu, without.seconds / with_it.seconds
     shortlist = Shortlist(
-        is_on=without.bleu - with_it.bleu < _MOST_COST,
+        is_on=cost < _MOST_COST and speed > _LEAST_SPEED,
         bleu=with_it.bleu,
         bleu_without=without.bleu,
-        speed=without.seconds / with_it.seconds,
+        speed=speed,
     )
     replace(manifest, shortlist=shortlist).write(directory / EXPORT)
     return shortlist

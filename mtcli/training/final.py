@@ -121,4 +121,4 @@ def _export(run: Run) -> None:
         show(Notice(f"  `mtcli export {run.directory}` tries again"))
         return
     run.report(Notice(f"shortlist: {shortlist.quality()}"))
-    show(Notice(f"  it makes translating {shortlist.speed:.2f} times as fast"))
+    show(Notice(f"  translating is {shortlist.gain()}"))  # not logged: times differ
