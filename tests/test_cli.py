@@ -591,6 +591,40 @@ def test_what_is_set_is_not_chosen(corpus_files, tmp_path, n, told):
     assert "train.steps" not in result.stdout
 
 
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "model.d_model=32",
+        "model.n_heads=5",
+        "tokenizer.is_shared=false",
+        "data.max_length=1000",
+        "model={arch: transformer, d_model: 32}",
+    ],
+)
+def test_what_is_set_alone_is_made_to_fit(corpus_files, tmp_path, setting):
+    options = ["--out", tmp_path / "model", "--dry-run", "--set", setting]
+    result = run("train", *corpus_files, *options)
+    assert result.exit_code == 0, result.stderr
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ("train.step=5", "train.step: unknown key"),
+        ("model=7", "model: expected a section"),
+        ("train.device=tpu", "train.device: must be auto"),
+        ("model.n_heads=yes", "model.n_heads: YAML reads"),
+        ("search.n_best=9", "search: n_best=9 needs a beam_size"),
+    ],
+)
+def test_a_wrong_setting_is_told_before_the_corpus_is_read(corpus_files, tmp_path, setting, says):
+    if not says.startswith("search"):  # it might have fitted something that is chosen
+        corpus_files[0].write_text("not as many lines\n")
+    result = run("train", *corpus_files, "--out", tmp_path / "model", "--set", setting)
+    assert result.exit_code == 1
+    assert says in result.stderr
+
+
 def test_the_plan_for_a_model_with_a_parent_tells_its_rates(corpus_files, tmp_path, tiny_trained):
     options = ["--from", tiny_trained, "--out", tmp_path / "model", "--dry-run"]
     result = run("train", *corpus_files, *options)

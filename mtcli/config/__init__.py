@@ -12,6 +12,7 @@ from mtcli.config.architectures import (
 from mtcli.config.load import (
     HEAD,
     Setting,
+    check_each,
     differences,
     leaves,
     load_config,
@@ -44,6 +45,7 @@ __all__ = [
     "TokenizerConfig",
     "TrainConfig",
     "TransformerConfig",
+    "check_each",
     "differences",
     "leaves",
     "load_config",

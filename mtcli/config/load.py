@@ -15,6 +15,7 @@ from mtcli.errors import ConfigError
 Setting = tuple[str, Any]  # a dotted key and its value
 
 
+_COMMAND_LINE = "the command line"
 HEAD = ("format", "mtcli")  # what the config.yaml of a model has besides the configuration
 
 
@@ -23,17 +24,24 @@ def load_config(path: Path | None, settings: Iterable[Setting] = ()) -> Config:
     tree = _read(path) if path else {}
     if isinstance(tree, dict):  # a run can be repeated from the config.yaml of its model
         tree = {key: value for key, value in tree.items() if key not in HEAD}
-    for key, value in settings:
-        tree = _replaced(tree, key, value)
-    return validate(tree, origin=str(path or "the command line"))
+    return validate(_overlaid(tree, settings), origin=str(path or _COMMAND_LINE))
 
 
 def overlaid(config: Config, settings: Iterable[Setting]) -> Config:
     """`config` with some settings changed."""
-    tree: dict[str, Any] = config.model_dump(mode="json")
-    for key, value in settings:
-        tree = _replaced(tree, key, value)
-    return validate(tree, origin="the command line")
+    return validate(_overlaid(config.model_dump(mode="json"), settings), origin=_COMMAND_LINE)
+
+
+def check_each(settings: Iterable[Setting]) -> None:
+    """Refuse settings that are wrong whatever else is chosen: that some do not fit together may
+    change with it.
+    """
+    try:
+        Config.model_validate(_overlaid({}, settings))
+    except ValidationError as error:
+        of_one = [p for p in error.errors() if p["type"] != "value_error" or len(_location(p)) > 1]
+        if of_one:
+            raise _invalid(_COMMAND_LINE, of_one) from error
 
 
 def parse_override(text: str) -> Setting:
@@ -55,9 +63,12 @@ def validate(tree: Any, *, origin: str) -> Config:
     try:
         return Config.model_validate(tree)
     except ValidationError as error:
-        problems = [_explain(problem) for problem in error.errors()]
-    lines = "".join(f"\n  {problem}" for problem in problems)
-    raise ConfigError(f"{origin} is not a valid configuration:{lines}")
+        raise _invalid(origin, error.errors()) from error
+
+
+def _invalid(origin: str, problems: Iterable[Mapping[str, Any]]) -> ConfigError:
+    lines = "".join(f"\n  {_explain(problem)}" for problem in problems)
+    return ConfigError(f"{origin} is not a valid configuration:{lines}")
 
 
 def to_yaml(config: Config) -> str:
@@ -106,6 +117,12 @@ def yaml_mistake(error: Exception) -> str:
         mark = error.problem_mark
         return f"line {mark.line + 1}, column {mark.column + 1}: {error.problem}"
     return " ".join(str(error).split())
+
+
+def _overlaid(tree: Any, settings: Iterable[Setting]) -> Any:
+    for key, value in settings:
+        tree = _replaced(tree, key, value)
+    return tree
 
 
 def _replaced(tree: Any, dotted: str, value: Any) -> dict[str, Any]:
