@@ -3,9 +3,11 @@
 import math
 import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from types import FrameType
+
+from mtcli.report import Notice
 
 
 class StopRequest:
@@ -21,8 +23,10 @@ class StopRequest:
 
 
 @contextmanager
-def stop_on_signals(minutes: float | None = None) -> Iterator[StopRequest]:
-    """Within, the first signal makes the request; a second one interrupts at once.
+def stop_on_signals(
+    minutes: float | None, notify: Callable[[Notice], None]
+) -> Iterator[StopRequest]:
+    """Within, the first signal makes the request, and is answered; a second one interrupts at once.
 
     After `minutes`, if given, it is made as well.
     """
@@ -32,6 +36,8 @@ def stop_on_signals(minutes: float | None = None) -> Iterator[StopRequest]:
         if request.signal:
             signal.default_int_handler(number, frame)
         request.signal = number
+        with suppress(RuntimeError):  # which is raised if it comes within another line
+            notify(Notice("stopping after this step; again to end at once"))
 
     signals = (signal.SIGINT, signal.SIGTERM)
     before = [signal.signal(number, handle) for number in signals]

@@ -71,19 +71,19 @@ def train_run(
     with (
         cheap_steps(),
         processes(device) as everyone,
-        stop_on_signals(options.stop_after) as request,
+        _audience(show, directory, everyone, options) as shown,
+        stop_on_signals(options.stop_after, shown) as request,
     ):
         config = everyone.from_first(config)
-        with _audience(show, directory, everyone, options) as shown:
-            place = Place(directory, device, everyone, shown)
-            if finished := everyone.from_first(_finished(config, place, options)):
-                return finished
-            run, progress = _open(config, place, options)
-            result = train(run, progress, request)
-            if isinstance(result, Stopped):
-                shown(result)
-                return result
-            return finish(run, result, reason_to_end(run, result) or "")
+        place = Place(directory, device, everyone, shown)
+        if finished := everyone.from_first(_finished(config, place, options)):
+            return finished
+        run, progress = _open(config, place, options)
+        result = train(run, progress, request)
+        if isinstance(result, Stopped):
+            shown(result)
+            return result
+        return finish(run, result, reason_to_end(run, result) or "")
 
 
 @contextmanager
