@@ -393,6 +393,20 @@ def test_a_section_given_as_a_whole_leaves_its_other_keys_to_the_plan(demo):
     assert plan.config.model.d_feed_forward == 256
 
 
+def test_a_section_given_later_replaces_what_was_said_of_it(demo):
+    settings = [TRAIN, ("model.n_heads", 2), ("model", {"arch": "rnn", "d_model": 64})]
+    plan = make_plan(demo, settings, MACHINE)
+    assert plan.config.model.arch == "rnn"
+    assert plan.config.model.d_model == 64
+
+
+@pytest.mark.parametrize("arch", ["transformer", "decoder_only", "rnn"])
+def test_every_architecture_can_be_planned(demo, arch):
+    plan = make_plan(demo, [TRAIN, ("model.arch", arch)], MACHINE)
+    assert plan.config.model.arch == arch
+    assert {choice.key for choice in plan.choices} >= {"model.d_model", "tokenizer.vocab_size"}
+
+
 def test_the_resolved_configuration_can_be_reviewed_and_leaves_nothing_to_choose(demo):
     plan = make_plan(demo, [TRAIN], MACHINE)
     again = review(demo, plan.config, MACHINE)

@@ -142,6 +142,11 @@ def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[Setting]:
             yield f"{prefix}{key}", value
 
 
+def flat(settings: Iterable[Setting]) -> dict[str, Any]:
+    """What settings come to, key by key; a later one replaces all that it names."""
+    return dict(leaves(_overlaid({}, settings)))
+
+
 def _explain(problem: Mapping[str, Any]) -> str:
     """One line a user can act on: where, what, and for a wrong key the key that was meant."""
     where = ".".join(str(part) for part in _location(problem))

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mtcli.config import Config, Setting, leaves, load_config
+from mtcli.config import Config, Setting, flat, load_config
 from mtcli.data import Corpus
 from mtcli.planning.choices import Choice, choose
 from mtcli.planning.estimate import Estimate, estimate
@@ -30,7 +30,7 @@ def make_plan(corpus: Corpus, settings: Sequence[Setting], machine: Machine | No
     What the user sets is never chosen, and what hangs on it follows it. Only `train.steps`, with
     the intervals that are shares of it, depends on how fast the machine turns out to be just now.
     """
-    fixed = dict(leaves(dict(settings)))  # a whole section must not hide what it leaves open
+    fixed = flat(settings)  # a whole section must not hide what it leaves open
     seen, machine = survey(corpus), _in_use(machine or look_at_machine(), fixed)
     choices = choose(seen, machine, fixed)
     chosen = [(choice.key, choice.value) for choice in choices]

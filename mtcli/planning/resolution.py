@@ -11,7 +11,7 @@ from mtcli.checkpoint.directory import (
     load_saved_config,
     saved_plan,
 )
-from mtcli.config import Config, Setting, check_each, leaves, load_config, overlaid
+from mtcli.config import Config, Setting, check_each, flat, load_config, overlaid
 from mtcli.data import read_corpus
 from mtcli.errors import ConfigError
 from mtcli.planning.plan import Plan, corpus_line, make_plan, review
@@ -69,7 +69,7 @@ def plan_of(wish: Wish, notify: Notify) -> Plan:
         return review(read_corpus(*config.data.train, notify), config)
     settings = _settings(wish)
     check_each(settings)  # at once, and not after a large corpus was read
-    source, target = map(Path, dict(leaves(dict(settings)))["data.train"])
+    source, target = map(Path, flat(settings)["data.train"])
     return make_plan(read_corpus(source, target, notify), settings)
 
 
