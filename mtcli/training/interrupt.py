@@ -26,7 +26,7 @@ class StopRequest:
 def stop_on_signals(
     minutes: float | None, notify: Callable[[Notice], None]
 ) -> Iterator[StopRequest]:
-    """Within, the first signal makes the request, and is answered; a second one interrupts at once.
+    """Within, the first signal makes the request, and Ctrl-C is answered; a second one interrupts.
 
     After `minutes`, if given, it is made as well.
     """
@@ -36,8 +36,9 @@ def stop_on_signals(
         if request.signal:
             signal.default_int_handler(number, frame)
         request.signal = number
-        with suppress(RuntimeError):  # which is raised if it comes within another line
-            notify(Notice("stopping after this step; again to end at once"))
+        if number == signal.SIGINT:  # somebody is watching
+            with suppress(RuntimeError):  # which is raised if it comes within another line
+                notify(Notice("stopping after this step; again to end at once"))
 
     signals = (signal.SIGINT, signal.SIGTERM)
     before = [signal.signal(number, handle) for number in signals]
