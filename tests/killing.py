@@ -24,7 +24,7 @@ def attempt(
     process.start()
     if seconds is not None:
         time.sleep(seconds)
-        os.kill(process.pid, signal.SIGKILL)
+        process.kill()  # unless it has ended by then
     process.join()
     assert process.exitcode in (0, -signal.SIGKILL), process.exitcode
     return process.exitcode == 0

@@ -90,6 +90,10 @@ class Residual(nn.Module):
         self.is_pre_norm = config.norm == "pre"
         self.scale = depth.residual
 
+    def around(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        """`x` [B, T, D] after a sub-layer that needs nothing else."""
+        return self.after(x, sublayer(self.before(x)))
+
     def before(self, x: Tensor) -> Tensor:
         """What the sub-layer reads of `x` [B, T, D]."""
         read: Tensor = self.norm(x) if self.is_pre_norm else x
@@ -101,32 +105,20 @@ class Residual(nn.Module):
         return total if self.is_pre_norm else cast(Tensor, self.norm(total))
 
 
-class SelfLayer(nn.Module):
-    """Self-attention, then feed-forward: all of an encoder's layer, and most of a decoder's."""
+class LayerWithPast(nn.Module):
+    """What layers begin with: self-attention, which also looks at positions of the past."""
 
     def __init__(self, config: AttentionConfig, depth: Depth) -> None:
         super().__init__()
         self.depth = depth
         self.self_attention = Attention(config, self_relation(config))
         self.self_residual = Residual(config, depth)
-        self.feed_forward = FeedForward(config)
-        self.feed_forward_residual = Residual(config, depth)
-
-    def forward(self, x: Tensor, past: Past | None, view: View) -> tuple[Tensor, Past]:
-        """Read new positions `x` [B, T, D]; return them and all positions seen so far."""
-        x, past = self.look_back(x, past, view)
-        return self.think(x), past
 
     def look_back(self, x: Tensor, past: Past | None, view: View) -> tuple[Tensor, Past]:
         """Let new positions look at each other and at the past, as `view` allows it."""
         y = self.self_residual.before(x)
         past = self._with(past, y, view)
         return self.self_residual.after(x, self.self_attention(y, past.seen, view)), past
-
-    def think(self, x: Tensor) -> Tensor:
-        """Transform each position by itself."""
-        y = self.feed_forward_residual.before(x)
-        return self.feed_forward_residual.after(x, self.feed_forward(y))
 
     def weights(self, x: Tensor, past: Past | None, view: View) -> Tensor:
         """How much new positions look at all there are [B, T, S], on average of the heads."""
@@ -137,6 +129,20 @@ class SelfLayer(nn.Module):
     def _with(self, past: Past | None, y: Tensor, view: View) -> Past:
         new = self.self_attention.key_values(y, view.start)
         return past.append(new) if past else Past.begin(new)
+
+
+class SelfLayer(LayerWithPast):
+    """Self-attention, then feed-forward: the layer of an encoder, and of a decoder alone."""
+
+    def __init__(self, config: AttentionConfig, depth: Depth) -> None:
+        super().__init__(config, depth)
+        self.feed_forward = FeedForward(config)
+        self.feed_forward_residual = Residual(config, depth)
+
+    def forward(self, x: Tensor, past: Past | None, view: View) -> tuple[Tensor, Past]:
+        """Read new positions `x` [B, T, D]; return them and all positions seen so far."""
+        x, past = self.look_back(x, past, view)
+        return self.feed_forward_residual.around(x, self.feed_forward), past
 
 
 class ScaledEmbedding(nn.Embedding):
@@ -174,7 +180,7 @@ def initialise(model: nn.Module) -> None:
     gains = {
         id(module): layer.depth.gain
         for layer in model.modules()
-        if isinstance(layer, SelfLayer)
+        if isinstance(layer, LayerWithPast)
         for name, module in layer.named_modules()
         if not name.endswith(("to_queries", "to_keys"))
     }

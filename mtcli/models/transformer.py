@@ -11,6 +11,8 @@ from mtcli.models.base import State, TrainableModel
 from mtcli.models.layers import (
     Depth,
     Dropout,
+    FeedForward,
+    LayerWithPast,
     Residual,
     ScaledEmbedding,
     SelfLayer,
@@ -50,22 +52,24 @@ class Sight:
     source: View
 
 
-class DecoderLayer(SelfLayer):
+class DecoderLayer(LayerWithPast):
     """Masked self-attention over the target, cross-attention to the source, feed-forward."""
 
     def __init__(self, config: TransformerConfig, depth: Depth) -> None:
         super().__init__(config, depth)
         self.cross_attention = Attention(config, Relation())
         self.cross_residual = Residual(config, depth)
+        self.feed_forward = FeedForward(config)
+        self.feed_forward_residual = Residual(config, depth)
 
-    def read(
+    def forward(
         self, x: Tensor, past: Past | None, memory: KeyValues, sight: Sight
     ) -> tuple[Tensor, Past]:
         """Read new positions `x` [B, T, D]; return them and all target positions seen so far."""
         x, past = self.look_back(x, past, sight.target)
         y = self.cross_residual.before(x)
         x = self.cross_residual.after(x, self.cross_attention(y, memory, sight.source))
-        return self.think(x), past
+        return self.feed_forward_residual.around(x, self.feed_forward), past
 
     def alignment(self, x: Tensor, memory: KeyValues, sight: Sight) -> Tensor:
         """How much the positions of `x` [B, T, D] look at the source, on average of the heads."""
@@ -128,7 +132,7 @@ class Transformer(TrainableModel[TransformerState]):
         pasts = []
         for i, layer in enumerate(self.decoder):
             past = state.past[i] if state.past else None
-            x, past = layer.read(x, past, state.memory[i], sight)
+            x, past = layer(x, past, state.memory[i], sight)
             pasts.append(past)
         return self.decoder_norm(x), replace(state, past=tuple(pasts))
 
@@ -137,7 +141,7 @@ class Transformer(TrainableModel[TransformerState]):
         state, at = self.encode(source), self.config.alignment_layer
         x, sight = self._embed_target(target, state)
         for memory, layer in zip(state.memory, self.decoder[:at], strict=False):
-            x, _ = layer.read(x, None, memory, sight)
+            x, _ = layer(x, None, memory, sight)
         return self.decoder[at].alignment(x, state.memory[at], sight)
 
     def _embed_target(self, target: Tensor, state: TransformerState) -> tuple[Tensor, Sight]:
