@@ -31,7 +31,7 @@ demo: .venv/core
 	@echo "Now yours:   echo 'The old woman reads a book.' | $(BIN)/mtcli translate $(DEMO)"
 
 test: .venv/extras
-	$(BIN)/python -m pytest -n auto --dist loadfile
+	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 lint: .venv/extras
 	$(BIN)/ruff format --check .
