@@ -60,7 +60,7 @@ def take_back(run) -> None:
     log.write_bytes(b"".join(line for line in lines if b'"finished"' not in line))
 
 
-@pytest.mark.parametrize(("first", "then", "sharding"), [(2, 1, "none"), (1, 3, "full")])
+@pytest.mark.parametrize(("first", "then", "sharding"), [(2, 1, "none"), (1, 2, "full")])
 def test_another_number_of_processes_goes_on(config, tmp_path, first, then, sharding):
     config = overlaid(config, [("train.sharding", sharding), ("train.keep_checkpoints", 9)])
     run = tmp_path / "run"
@@ -71,10 +71,9 @@ def test_another_number_of_processes_goes_on(config, tmp_path, first, then, shar
     assert curve(run) == pytest.approx(curve(tmp_path / "whole"), rel=1e-4)
 
 
-@pytest.mark.parametrize("sharding", ["none", "full"])
-def test_as_many_processes_as_before_go_on_bit_for_bit(config, tmp_path, sharding):
+def test_as_many_processes_as_before_go_on_bit_for_bit(config, tmp_path):
     """Of three processes or more: two numbers can be added up in one way only."""
-    config = overlaid(config, [("train.sharding", sharding), ("train.keep_checkpoints", 9)])
+    config = overlaid(config, [("train.keep_checkpoints", 9)])
     run = tmp_path / "run"
     train_together(config, run, 3)
     expected = killing.result(run)

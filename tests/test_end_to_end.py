@@ -7,21 +7,23 @@ import pytest
 
 ROWS = {
     "defaults": [],
-    "post-norm, adamw, the paper's schedule": [
+    "post-norm, adamw, the paper's schedule, separate vocabularies": [
         "model.norm=post",
         "train.optimizer=adamw",
         "train.schedule=inverse_sqrt",
+        "tokenizer.is_shared=false",
+        "tokenizer.vocab_size=300",
+        "model.tied_embeddings=target",
     ],
-    "learned positions, gelu": [
+    "learned positions, gelu, accumulation, dropout everywhere, patience": [
         "model.positions=learned",
         "model.max_positions=256",
         "model.activation=gelu",
         "search.max_length=64",
-    ],
-    "separate vocabularies": [
-        "tokenizer.is_shared=false",
-        "tokenizer.vocab_size=300",
-        "model.tied_embeddings=target",
+        "train.accumulate=3",
+        "model.attention_dropout=0.1",
+        "model.activation_dropout=0.1",
+        "train.patience=1",
     ],
     "unigram, nothing tied, swish": [
         "tokenizer.kind=unigram",
@@ -50,12 +52,6 @@ ROWS = {
         "model.gated=true",
         "model.n_kv_heads=1",
         "model.norm_kind=rms",
-    ],
-    "accumulation, dropout everywhere, patience": [
-        "train.accumulate=3",
-        "model.attention_dropout=0.1",
-        "model.activation_dropout=0.1",
-        "train.patience=1",
     ],
 }
 

@@ -1,4 +1,5 @@
 import random
+import time
 
 import pytest
 
@@ -46,10 +47,13 @@ def test_killed_again_and_again_while_writing_a_run_ends_as_if_it_had_not_been(
 
 
 def test_killed_at_any_moment_a_run_ends_as_if_it_had_not_been(config, undisturbed, tmp_path):
-    lives = random.Random(1)
-    n_kills = 0
+    began = time.monotonic()
+    killing.attempt(config, tmp_path / "timed")
+    whole = time.monotonic() - began
+    lives, n_kills = random.Random(1), 0
     for _ in range(8):
-        n_kills += not killing.attempt(config, tmp_path / "run", seconds=lives.uniform(0.1, 0.9))
+        seconds = whole * lives.uniform(0.1, 0.5)
+        n_kills += not killing.attempt(config, tmp_path / "run", seconds=seconds)
     killing.attempt(config, tmp_path / "run")
     assert n_kills > 2
     assert killing.result(tmp_path / "run") == undisturbed
