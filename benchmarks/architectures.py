@@ -22,7 +22,7 @@ from pathlib import Path
 from queue import Queue
 from typing import Any
 
-from mtcli.config import Config, load_config, overlaid
+from mtcli.config import ARCHITECTURES, Config, load_config, overlaid
 
 ROOT = Path(__file__).parent.parent
 RNN = {"arch": "rnn", "n_encoder_layers": 2, "n_decoder_layers": 2}
@@ -132,23 +132,21 @@ def result(name: str, base: Config, options: argparse.Namespace, core: int) -> d
 
 def sized(base: Config, changes: dict[str, Any]) -> Config:
     """The system with the width that makes it about as large as `base`."""
-    size = base.tokenizer.vocab_size
-    wanted = base.model.n_parameters(size, size)
+    vocab_size = base.tokenizer.vocab_size
+    wanted = base.model.n_parameters(vocab_size, vocab_size)
+    architecture = ARCHITECTURES[changes.get("arch", "transformer")]
     common = base.model.model_dump(include={"dropout", "tied_embeddings"})
-    depth = sum(base.model.model_dump(include={"n_encoder_layers", "n_decoder_layers"}).values())
-    tried = []
-    for width in range(32, 1025, 8):
-        heads = {"n_heads": 4, "d_feed_forward": 4 * width}
-        shape = {**common, "d_model": width}
-        if changes.get("arch") != "rnn":
-            shape |= heads
-        if changes.get("arch", "transformer") == "transformer":
-            shape |= base.model.model_dump(include={"n_encoder_layers", "n_decoder_layers"})
-        elif changes["arch"] == "decoder_only":
-            shape |= {"n_layers": depth}
-        config = overlaid(base, [("model", {**shape, **changes})])
-        tried.append((abs(config.model.n_parameters(size, size) - wanted), width, config))
-    return min(tried, key=lambda one: one[:2])[2]
+    if "n_heads" in architecture.model_fields:
+        common["n_heads"] = 4
+
+    def with_width(width: int) -> Config:
+        size = architecture.of_size(width, n_encoder_layers=2, n_decoder_layers=2)
+        return overlaid(base, [("model", {**common, **size, **changes})])
+
+    def difference(config: Config) -> int:
+        return abs(config.model.n_parameters(vocab_size, vocab_size) - wanted)
+
+    return min(map(with_width, range(32, 1025, 8)), key=difference)
 
 
 def train(config: Config, out: Path, options: argparse.Namespace, core: int) -> int:
