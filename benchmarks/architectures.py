@@ -283,7 +283,8 @@ def draw(results: list[dict[str, Any]], path: Path) -> None:
     right.set_ylim(bottom=0)
     right.grid(axis="y", alpha=0.3)
     right.spines[["top", "right"]].set_visible(False)
-    right.legend(frameon=False)
+    if right.lines:
+        right.legend(frameon=False)
     figure.savefig(path, metadata={"Date": None}, facecolor="white")
 
 
