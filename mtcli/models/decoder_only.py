@@ -3,19 +3,17 @@
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from mtcli.config import DecoderOnlyConfig
 from mtcli.feed import IGNORED
 from mtcli.models.attention import Past
-from mtcli.models.base import Lesson, State, TrainableModel
+from mtcli.models.base import Lesson, State
 from mtcli.models.layers import (
     Depth,
-    Dropout,
-    ScaledEmbedding,
+    PieceModel,
     SelfLayer,
     final_norm,
-    initialise,
     stack,
 )
 from mtcli.models.positions import added_positions
@@ -37,38 +35,17 @@ class PrefixState(State):
     source: Tensor | None = None  # [B, S, D]: its vectors, if it is to be learned, too
 
 
-class DecoderOnly(TrainableModel[PrefixState]):
+class DecoderOnly(PieceModel[PrefixState]):
     """One stack for source and target between tied or separate embeddings."""
 
     def __init__(self, config: DecoderOnlyConfig, source_size: int, target_size: int) -> None:
-        super().__init__()
-        width = config.d_model
+        super().__init__(config, source_size, target_size)
         self.config = config
-        self.source_embedding = ScaledEmbedding(source_size, width)
-        self.target_embedding = (
-            self.source_embedding
-            if config.tied_embeddings == "all"
-            else ScaledEmbedding(target_size, width)
-        )
         self.positions = added_positions(config)
-        self.dropout = Dropout(config.dropout)
         depth = _depth(config)
         self.layers = stack(SelfLayer(config, depth) for _ in range(config.n_layers))
         self.norm = final_norm(config)
-        self.to_logits = nn.Linear(width, target_size, bias=False)
-        initialise(self)
-        if config.tied_embeddings != "none":
-            self.to_logits.weight = self.target_embedding.weight
-
-    @property
-    def output_weight(self) -> Tensor:
-        """The matrix [V, D] that makes logits."""
-        return self.to_logits.weight
-
-    @property
-    def n_positions(self) -> int | None:
-        """What can be learned is limited."""
-        return self.config.n_positions
+        self._finish(config, target_size)
 
     def encode(self, source: Tensor) -> PrefixState:
         """Read padded source ids [B, S]."""

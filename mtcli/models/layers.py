@@ -10,8 +10,9 @@ import torch
 import torch.nn.functional as F  # noqa: N812  (torch's own name for it)
 from torch import Tensor, nn
 
-from mtcli.config import AttentionConfig
+from mtcli.config import AttentionConfig, ModelConfig
 from mtcli.models.attention import NORM_EPSILON, Attention, Past
+from mtcli.models.base import S, TrainableModel
 from mtcli.models.relations import self_relation
 from mtcli.models.view import View
 
@@ -156,6 +157,41 @@ class ScaledEmbedding(nn.Embedding):
     def forward(self, ids: Tensor) -> Tensor:
         """The vectors [B, T, D] of `ids` [B, T]."""
         return super().forward(ids) * self.scale
+
+
+class PieceModel(TrainableModel[S]):
+    """A model that begins with embeddings and ends with logits, tied or separate.
+
+    What is between them is made by each architecture, before `_finish`.
+    """
+
+    def __init__(self, config: ModelConfig, source_size: int, target_size: int) -> None:
+        super().__init__()
+        self.source_embedding = ScaledEmbedding(source_size, config.d_model)
+        self.target_embedding = (
+            self.source_embedding
+            if config.tied_embeddings == "all"
+            else ScaledEmbedding(target_size, config.d_model)
+        )
+        self.dropout = Dropout(config.dropout)
+        self._limit = config.n_positions
+
+    def _finish(self, config: ModelConfig, target_size: int) -> None:
+        """Add the output, and draw all maps; tied matrices are those of the embeddings."""
+        self.to_logits = nn.Linear(config.d_model, target_size, bias=False)
+        initialise(self)
+        if config.tied_embeddings != "none":
+            self.to_logits.weight = self.target_embedding.weight
+
+    @property
+    def output_weight(self) -> Tensor:
+        """The matrix [V, D] that makes logits."""
+        return self.to_logits.weight
+
+    @property
+    def n_positions(self) -> int | None:
+        """What can be learned is limited."""
+        return self._limit
 
 
 def build_norm(config: AttentionConfig) -> nn.Module:

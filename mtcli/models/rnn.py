@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from mtcli.config import RnnConfig
-from mtcli.models.base import State, TrainableModel
-from mtcli.models.layers import Dropout, ScaledEmbedding, initialise, stack
+from mtcli.models.base import State
+from mtcli.models.layers import PieceModel, stack
 from mtcli.models.recurrence import CELLS, Shared, States, initialise_cells
 from mtcli.tokenizer import PAD_ID
 
@@ -106,19 +106,12 @@ class Look:
         return self.values(self.weights(h), remembered).tanh()
 
 
-class Rnn(TrainableModel[RnnState]):
+class Rnn(PieceModel[RnnState]):
     """A bidirectional encoder, and a decoder that looks back at it, or begins where it ends."""
 
     def __init__(self, config: RnnConfig, source_size: int, target_size: int) -> None:
-        super().__init__()
+        super().__init__(config, source_size, target_size)
         width, cell = config.d_model, CELLS[config.cell]
-        self.source_embedding = ScaledEmbedding(source_size, width)
-        self.target_embedding = (
-            self.source_embedding
-            if config.tied_embeddings == "all"
-            else ScaledEmbedding(target_size, width)
-        )
-        self.dropout = Dropout(config.dropout)
         self.encoder = stack(
             cell(width, width // 2, batch_first=True, bidirectional=True)
             for _ in range(config.n_encoder_layers)
@@ -133,16 +126,8 @@ class Rnn(TrainableModel[RnnState]):
         self.to_gates = (  # input feeding
             nn.Linear(width, config.n_gates * width, bias=False) if config.is_fed else None
         )
-        self.to_logits = nn.Linear(width, target_size, bias=False)
-        initialise(self)
+        self._finish(config, target_size)
         initialise_cells([*self.encoder, *self.decoder])
-        if config.tied_embeddings != "none":
-            self.to_logits.weight = self.target_embedding.weight
-
-    @property
-    def output_weight(self) -> Tensor:
-        """The matrix [V, D] that makes logits."""
-        return self.to_logits.weight
 
     # Packed sequences and loops of any length are not for torch.compile.
     @torch.compiler.disable  # type: ignore[untyped-decorator]

@@ -3,21 +3,19 @@
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from mtcli.config import TransformerConfig
 from mtcli.models.attention import Attention, KeyValues, Past
-from mtcli.models.base import State, TrainableModel
+from mtcli.models.base import State
 from mtcli.models.layers import (
     Depth,
-    Dropout,
     FeedForward,
     LayerWithPast,
+    PieceModel,
     Residual,
-    ScaledEmbedding,
     SelfLayer,
     final_norm,
-    initialise,
     stack,
 )
 from mtcli.models.positions import added_positions
@@ -78,41 +76,20 @@ class DecoderLayer(LayerWithPast):
         return self.cross_attention.weights(y, memory, sight.source).mean(dim=1)  # [B, T, S]
 
 
-class Transformer(TrainableModel[TransformerState]):
+class Transformer(PieceModel[TransformerState]):
     """Encoder and decoder stacks between tied or separate embeddings."""
 
     def __init__(self, config: TransformerConfig, source_size: int, target_size: int) -> None:
-        super().__init__()
-        width = config.d_model
+        super().__init__(config, source_size, target_size)
         self.config = config
-        self.source_embedding = ScaledEmbedding(source_size, width)
-        self.target_embedding = (
-            self.source_embedding
-            if config.tied_embeddings == "all"
-            else ScaledEmbedding(target_size, width)
-        )
         self.source_positions = added_positions(config)
         self.target_positions = added_positions(config)
-        self.dropout = Dropout(config.dropout)
         encoder, decoder = _depths(config)
         self.encoder = stack(SelfLayer(config, encoder) for _ in range(config.n_encoder_layers))
         self.decoder = stack(DecoderLayer(config, decoder) for _ in range(config.n_decoder_layers))
         self.encoder_norm = final_norm(config)
         self.decoder_norm = final_norm(config)
-        self.to_logits = nn.Linear(width, target_size, bias=False)
-        initialise(self)
-        if config.tied_embeddings != "none":
-            self.to_logits.weight = self.target_embedding.weight
-
-    @property
-    def output_weight(self) -> Tensor:
-        """The matrix [V, D] that makes logits."""
-        return self.to_logits.weight
-
-    @property
-    def n_positions(self) -> int | None:
-        """What can be learned is limited."""
-        return self.config.n_positions
+        self._finish(config, target_size)
 
     def encode(self, source: Tensor) -> TransformerState:
         """Read padded source ids [B, S]."""
