@@ -60,7 +60,7 @@ def test_an_override_beats_the_file_and_the_file_beats_the_default(load):
         ("data: {}", "data.train: required; name the two files"),
         ("data: {train: a}", "data.train: must be two files, [source, target] (got 'a')"),
         (DATA + "model: {arch: cnn}", "model.arch: must be one of 'transformer', 'decoder_only',"),
-        (DATA + "model: {arch: rnn, n_heads: 2}", "model.n_heads: unknown key"),
+        (DATA + "model: {arch: rnn, n_heads: 2}", "model.n_heads: unknown key; another model.arch"),
         (DATA + "model: 5", "model: expected a section (got 5)"),
         (DATA + "model: {n_heads: 5}", "model: n_heads=5 does not divide d_model=192"),
         (

@@ -182,6 +182,8 @@ def _location(problem: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def _advice(unknown: str) -> str:
     known = list(_dotted_keys(Config))
+    if unknown in known:
+        return "another model.arch has it; configs/reference.yaml lists the keys of each"
     name = unknown.rpartition(".")[2]
     elsewhere = [key for key in known if key.rpartition(".")[2] == name]
     close = elsewhere or get_close_matches(unknown, known, n=1)
