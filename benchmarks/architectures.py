@@ -3,10 +3,12 @@
     python benchmarks/architectures.py --train train.en train.de --dev dev.en dev.de
         --test test.en test.de --out DIRECTORY [--minutes 4] [--like CONFIG] [--only NAME ...]
 
-Each system is trained by `mtcli train` with one thread on a core of its own, `--at-once` of them
-at a time. Widths are chosen so that all have about as many parameters as the transformer of
---like. Translation is with the torch engine, beam 4, one thread. What is finished in --out is not
-done again. Writes results.json, table.md and, if matplotlib is there, chart.svg.
+Widths are chosen so that all have about as many parameters as the transformer of --like. First
+all of them make a few training steps in turns, in one thread: that tells how many steps each can
+make in --minutes, whatever else slows the machine down later. So many are made by `mtcli train`,
+in one thread on a core of its own, --at-once of them at a time. In the end all translate the test
+set in turns: torch engine, beam 4, one thread. What is finished in --out is not done again.
+Writes results.json, table.md and, if matplotlib is there, chart.svg.
 """
 
 import argparse
@@ -16,11 +18,15 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from itertools import islice
 from pathlib import Path
 from queue import Queue
 from typing import Any
+
+from rich.progress import track
 
 from mtcli.config import ARCHITECTURES, Config, load_config, overlaid
 
@@ -63,31 +69,39 @@ ROAD = (  # what the chart's lines show
     "transformer",
 )
 N_LENGTHS = 5  # parts of the test set, from short to long sources
+N_TRIED = 24  # steps that each makes in turns with the others, before
+N_ROUNDS = 3  # of translating
 
 
 def main() -> None:
     """Train what is missing, measure it, and write what was seen."""
     options = parse_options()
-    if options.measure:
-        print(json.dumps(measure(options.measure, *options.test)))
-        return
     options.out.mkdir(parents=True, exist_ok=True)
-    base = load_config(options.like, [("data.train", list(map(str, options.train)))])
-    names = options.only or list(SYSTEMS)
+    files = [
+        ("data.train", list(map(str, options.train))),
+        ("data.dev", list(map(str, options.dev))),
+    ]
+    base = load_config(options.like, files)
+    systems = {name: sized(base, SYSTEMS[name]) for name in options.only or SYSTEMS}
+    paces = kept(options.out / "paces.json", lambda: tried(systems))
     cores: Queue[int] = Queue()
     for core in sorted(os.sched_getaffinity(0))[: options.at_once]:
         cores.put(core)
 
-    def run(name: str) -> dict[str, Any]:
+    def trained(name: str) -> dict[str, Any]:
         core = cores.get()
+        steps = int(options.minutes * 60 / paces[name]["seconds"])
         try:
-            return result(name, base, options, core)
+            return train(systems[name], steps, model_path(options.out, name), core)
         finally:
             cores.put(core)
 
     with ThreadPoolExecutor(options.at_once) as pool:
-        results = list(pool.map(run, names))
-    (options.out / "results.json").write_text(json.dumps(results, indent=1), encoding="utf-8")
+        runs = dict(zip(systems, pool.map(trained, systems), strict=True))
+    models = {name: model_path(options.out, name) for name in systems}
+    qualities = kept(options.out / "qualities.json", lambda: measured(models, *options.test))
+    results = [{"name": name, **paces[name], **runs[name], **qualities[name]} for name in systems]
+    write_json(options.out / "results.json", results)
     text = table(results)
     (options.out / "table.md").write_text(text, encoding="utf-8")
     print(text)
@@ -98,36 +112,31 @@ def parse_options() -> argparse.Namespace:
     """What was asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
     for name in ("train", "dev", "test"):
-        parser.add_argument(f"--{name}", nargs=2, type=Path)
-    parser.add_argument("--out", type=Path)
+        parser.add_argument(f"--{name}", nargs=2, type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--minutes", type=float, default=4)
     parser.add_argument("--like", type=Path, default=ROOT / "configs" / "demo.yaml")
-    parser.add_argument("--only", nargs="*")
+    parser.add_argument("--only", nargs="*", choices=SYSTEMS, metavar="NAME")
     parser.add_argument("--at-once", type=int, default=2)
-    parser.add_argument("--measure", type=Path, help="a model; used by this program itself")
     return parser.parse_args()
 
 
-def result(name: str, base: Config, options: argparse.Namespace, core: int) -> dict[str, Any]:
-    """All that is known of a system in the end; kept beside its model."""
-    out: Path = options.out / name.replace(",", "").replace(" ", "-").lower()
-    known = out.with_suffix(".json")
-    if known.exists():
-        found: dict[str, Any] = json.loads(known.read_text(encoding="utf-8"))
-        return found
-    config = sized(base, SYSTEMS[name])
-    memory = train(config, out, options, core)
-    found = {
-        "name": name,
-        "model": config.model.summary(),
-        "n_parameters": config.model.n_parameters(*[config.tokenizer.vocab_size] * 2),
-        "memory": memory,
-        **speed(out / "log.jsonl"),
-        **measured(out, options, core),
-    }
-    known.write_text(json.dumps(found), encoding="utf-8")
-    print(f"{name}: BLEU {found['bleu']:.2f}", flush=True)
+def model_path(out: Path, name: str) -> Path:
+    """Where a system becomes a model."""
+    return out / name.replace(",", "").replace(" ", "-").lower()
+
+
+def kept(path: Path, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What `make` returns, or has returned when it was called for this path before."""
+    if not path.exists():
+        write_json(path, make())
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return found
+
+
+def write_json(path: Path, tree: Any) -> None:
+    """Write `tree` for programs, and for people who look."""
+    path.write_text(json.dumps(tree, indent=1), encoding="utf-8")
 
 
 def sized(base: Config, changes: dict[str, Any]) -> Config:
@@ -149,65 +158,99 @@ def sized(base: Config, changes: dict[str, Any]) -> Config:
     return min(map(with_width, range(32, 1025, 8)), key=difference)
 
 
-def train(config: Config, out: Path, options: argparse.Namespace, core: int) -> int:
-    """Train a system; the most memory it needed, in bytes."""
-    path = out.with_suffix(".yaml")
-    tree = config.model_dump(mode="json")
-    tree["train"] |= {"minutes": options.minutes, "validate_every": 200, "validate_pairs": 200}
-    path.write_text(json.dumps(tree), encoding="utf-8")  # JSON is YAML
-    command = ["train", *map(str, options.train), "--config", str(path), "--out", str(out)]
-    command += ["--dev", *map(str, options.dev), "--quiet"]
-    process = start(["-m", "mtcli", *command], core)
-    _, status, usage = os.wait4(process.pid, 0)
-    if status:
-        sys.exit(f"{out.name}: training has failed")
-    return usage.ru_maxrss * 1024
+def tried(systems: dict[str, Config]) -> dict[str, Any]:
+    """Seconds of a training step of each system, and tokens a second: all in turns."""
+    import torch
+
+    from mtcli.distributed import ALONE
+    from mtcli.feed import Position
+    from mtcli.training.loop import fit
+    from mtcli.training.machine import cheap_steps
+    from mtcli.training.preparation import learn_pieces, prepare, read_pairs
+    from mtcli.training.setup import Place, build_run
+
+    torch.set_num_threads(1)
+    first = next(iter(systems.values()))
+    pairs = read_pairs(first, print)
+    data = prepare(pairs, learn_pieces(pairs, first, print), first, print)
+    place = Place(Path(), torch.device("cpu"), ALONE, lambda _: None)
+    runs = {name: build_run(config, place, data) for name, config in systems.items()}
+    with closing(next(iter(runs.values())).steps_from(Position())) as feed:
+        groups = list(islice(feed, N_TRIED + 1))
+    courses = {name: fit(run.learner, groups) for name, run in runs.items()}
+    seconds = dict.fromkeys(systems, 0.0)
+    n_tokens = 0
+    with cheap_steps():
+        for _ in track(range(len(groups)), "steps in turns"):
+            for name, course in courses.items():
+                began = time.perf_counter()
+                step = next(course)
+                if step.number > 1:  # the first one warms up
+                    seconds[name] += time.perf_counter() - began
+            n_tokens += step.n_tokens if step.number > 1 else 0
+    return {
+        name: {
+            "n_parameters": run.n_parameters,
+            "seconds": seconds[name] / N_TRIED,
+            "tokens_per_second": n_tokens / seconds[name],
+        }
+        for name, run in runs.items()
+    }
 
 
-def measured(out: Path, options: argparse.Namespace, core: int) -> dict[str, Any]:
-    """How well and how fast the model translates, measured in a process of its own."""
-    arguments = [__file__, "--measure", str(out), "--test", *map(str, options.test)]
-    process = start(arguments, core, stdout=subprocess.PIPE)
-    text, _ = process.communicate()
-    if process.returncode:
-        sys.exit(f"{out.name}: translating has failed")
-    facts: dict[str, Any] = json.loads(text)
-    return facts
+def train(config: Config, steps: int, out: Path, core: int) -> dict[str, Any]:
+    """Train a system on a core of its own; how many steps, and the most memory it needed."""
+    known = out.with_suffix(".json")
+    if not known.exists():
+        settings = {"steps": steps, "validate_every": 200, "validate_pairs": 200}
+        changed = overlaid(config, [(f"train.{key}", value) for key, value in settings.items()])
+        path = out.with_suffix(".yaml")
+        path.write_text(json.dumps(changed.model_dump(mode="json")), encoding="utf-8")  # also YAML
+        process = subprocess.Popen(
+            [sys.executable, "-m", "mtcli", "train", "--config", path, "--out", out, "--quiet"],
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            preexec_fn=lambda: os.sched_setaffinity(0, {core}),
+        )
+        _, status, usage = os.wait4(process.pid, 0)
+        if status:
+            sys.exit(f"{out.name}: training has failed")
+        write_json(known, {"steps": steps, "memory": usage.ru_maxrss * 1024})
+        print(f"{out.name} is trained", flush=True)
+    return kept(known, dict)
 
 
-def start(arguments: list[str], core: int, **more: Any) -> "subprocess.Popen[bytes]":
-    """A Python program with one thread on one core."""
-    return subprocess.Popen(
-        [sys.executable, *arguments],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        preexec_fn=lambda: os.sched_setaffinity(0, {core}),
-        **more,
-    )
-
-
-def measure(model: Path, source: Path, target: Path) -> dict[str, Any]:
-    """BLEU of all and of each length, and sentences per second."""
+def measured(models: dict[str, Path], source: Path, target: Path) -> dict[str, Any]:
+    """Of each model BLEU of all and of each length, and sentences per second: all in turns."""
     from mtcli import EngineOptions, Translator
     from mtcli.evaluation import bleu
 
     lines, references = (path.read_text(encoding="utf-8").splitlines() for path in (source, target))
-    translator = Translator(model, engine=EngineOptions(engine="torch"))
-    translator.translate(lines[:20], beam_size=4)
-    began = time.perf_counter()
-    found = translator.translate(lines, beam_size=4)
-    seconds = time.perf_counter() - began
-    score = bleu(found, references)
+    engine = EngineOptions(engine="torch", threads=1)
+    translators = {name: Translator(path, engine=engine) for name, path in models.items()}
+    speeds: dict[str, list[float]] = {name: [] for name in models}
+    found: dict[str, list[str]] = {}
+    for _ in track(range(N_ROUNDS), "translating in turns"):
+        for name, translator in translators.items():
+            began = time.perf_counter()
+            found[name] = translator.translate(lines, beam_size=4)
+            speeds[name].append(len(lines) / (time.perf_counter() - began))
     order = sorted(range(len(lines)), key=lambda i: len(lines[i].split()))
-    by_length = []
-    for part in parts(order, N_LENGTHS):
-        lengths = [len(lines[i].split()) for i in part]
-        value = bleu([found[i] for i in part], [references[i] for i in part]).value
-        by_length.append({"words": [min(lengths), max(lengths)], "bleu": value})
+
+    def score(name: str, part: Sequence[int]) -> Any:
+        return bleu([found[name][i] for i in part], [references[i] for i in part])
+
+    def of_length(name: str, part: Sequence[int]) -> dict[str, Any]:
+        words = [len(lines[part[0]].split()), len(lines[part[-1]].split())]
+        return {"words": words, "bleu": score(name, part).value}
+
     return {
-        "bleu": score.value,
-        "signature": score.signature,
-        "by_length": by_length,
-        "sentences_per_second": len(lines) / seconds,
+        name: {
+            "bleu": score(name, order).value,
+            "signature": score(name, order).signature,
+            "by_length": [of_length(name, part) for part in parts(order, N_LENGTHS)],
+            "sentences_per_second": statistics.median(speeds[name]),
+        }
+        for name in models
     }
 
 
@@ -215,16 +258,6 @@ def parts(items: Sequence[int], n: int) -> Iterable[Sequence[int]]:
     """`items` in n parts of like size, in their order."""
     bounds = [round(i * len(items) / n) for i in range(n + 1)]
     return [items[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
-
-
-def speed(log: Path) -> dict[str, Any]:
-    """Steps, and tokens per second of a run."""
-    events = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
-    steps = [event for event in events if event["event"] == "step"]
-    return {
-        "steps": steps[-1]["step"],
-        "tokens_per_second": statistics.median(e["n_tokens"] / e["seconds"] for e in steps),
-    }
 
 
 def table(results: list[dict[str, Any]]) -> str:
