@@ -1,7 +1,7 @@
 """The engines there are; the only place that lists them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mtcli.engines.base import Engine, Found, Scored, Source
@@ -33,8 +33,12 @@ def open_engine(model: Path, options: EngineOptions, ensemble: Sequence[Path] = 
     from mtcli.engines.ct2 import open_ct2  # here, so that the torch engine does not pay for it
     from mtcli.export.directory import NotExportableError
 
+    def understudy() -> Engine:
+        plain = replace(options, quantization=None)
+        return _open_torch(model, plain, ensemble).engine
+
     try:
-        engine, manifest = open_ct2(model, options)
+        engine, manifest = open_ct2(model, options, None if wants_ct2 else understudy)
     except NotExportableError:
         if wants_ct2:
             raise

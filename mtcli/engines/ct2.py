@@ -4,7 +4,8 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -16,31 +17,26 @@ from mtcli.export.directory import VOCABULARY_MAP, Export, open_export
 from mtcli.export.manifest import Manifest
 from mtcli.options import EngineOptions, SearchOptions
 
-_END = "</s>"
+_BEGIN, _END = "<s>", "</s>"
 _GPU_BATCH_TOKENS = 8_192
 
 
 class Ct2Engine(Engine):
     """Searches with CTranslate2, batch beside batch, one thread each."""
 
+    runs = ctranslate2.Translator
     batch_tokens = 384  # small ones stay in the cache, and have fewer candidates in a shortlist
     n_positions: int
 
     def __init__(self, export: Export, options: EngineOptions, *, device: str) -> None:
         manifest = export.manifest
-        is_on = manifest.shortlist is not None and manifest.shortlist.is_on
-        wants_shortlist = is_on if options.shortlist is None else options.shortlist
-        if wants_shortlist and export.shortlist is None:
-            raise EngineError(
-                "the model has no vocabulary shortlist",
-                hint="only `mtcli train` makes one, when training is over; leave out --shortlist",
-            )
         self.n_positions = manifest.n_positions
         self.target_size = manifest.target_size
-        self.uses_shortlist = wants_shortlist
         files = {**export.files}
-        if wants_shortlist and export.shortlist is not None:
-            files[VOCABULARY_MAP] = export.shortlist
+        shortlist = _chosen_shortlist(export, options)
+        self.uses_shortlist = shortlist is not None
+        if shortlist is not None:
+            files[VOCABULARY_MAP] = shortlist
         self.n_parallel = options.threads or _n_cores()
         name, _, index = device.partition(":")
         if name == "cuda":
@@ -49,7 +45,7 @@ class Ct2Engine(Engine):
             ctranslate2.set_random_seed(options.seed)
             self.n_parallel = 1  # samples are the same again only if one batch follows the other
         with _errors_as_ours():
-            self._translator = ctranslate2.Translator(
+            self._model = self.runs(
                 "mtcli",
                 device=name,
                 device_index=int(index or 0),
@@ -70,7 +66,7 @@ class Ct2Engine(Engine):
         """Ask for a search; a thread of CTranslate2 does it in the meantime."""
         prefixes = [list(source.prefix) for source in sources]
         with _errors_as_ours():
-            pending = self._translator.translate_batch(
+            pending = self._model.translate_batch(
                 [list(source.pieces) for source in sources],
                 prefixes if any(prefixes) else None,
                 asynchronous=True,
@@ -101,7 +97,8 @@ class Ct2Engine(Engine):
 
     def _collect(self, pending: list[Any], sources: list[Source], options: SearchOptions) -> Found:
         with _errors_as_ours():
-            found = [_scored(future.result()) for future in pending]
+            results = [future.result() for future in pending]
+            found = [_scored(result.hypotheses, result.scores) for result in results]
             return self._with_attention(sources, found) if options.with_alignment else found
 
     def _with_attention(self, sources: list[Source], found: Found) -> Found:
@@ -111,7 +108,7 @@ class Ct2Engine(Engine):
         (CTranslate2 4.8).
         """
         flat = [(s, h) for s, best in zip(sources, found, strict=True) for h in best if h.pieces]
-        results = self._translator.translate_batch(
+        results = self._model.translate_batch(
             [list(source.pieces) for source, _ in flat],
             [h.pieces for _, h in flat],
             beam_size=1,
@@ -126,12 +123,92 @@ class Ct2Engine(Engine):
         ]
 
 
-def open_ct2(model: Path, options: EngineOptions) -> tuple[Ct2Engine, Manifest]:
+class Ct2Generator(Ct2Engine):
+    """Searches in a language model that reads the source, and goes on with its translation.
+
+    What CTranslate2 cannot do with such a model, an understudy does, if there is one.
+    """
+
+    runs = ctranslate2.Generator
+
+    def __init__(
+        self,
+        export: Export,
+        options: EngineOptions,
+        *,
+        device: str,
+        understudy: Callable[[], Engine] | None,
+    ) -> None:
+        super().__init__(export, options, device=device)
+        self._understudy = cache(understudy) if understudy else None
+
+    def submit(
+        self, sources: list[Source], options: SearchOptions, limit: int
+    ) -> Callable[[], Found]:
+        """Ask for a search; a thread of CTranslate2 does it in the meantime."""
+        if options.with_alignment or any(source.prefix for source in sources):
+            return self._instead().submit(sources, options, limit)
+        # Only sources of the same length are read at once, up to where the target begins.
+        order = sorted(range(len(sources)), key=lambda i: len(sources[i].pieces))
+        pending: dict[int, Any] = {}
+        for _, same in groupby(order, key=lambda i: len(sources[i].pieces)):
+            group = list(same)
+            with _errors_as_ours():
+                futures = self._model.generate_batch(
+                    [[*sources[i].pieces, _END, _BEGIN] for i in group],
+                    asynchronous=True,
+                    num_hypotheses=options.n_best,
+                    length_penalty=options.length_penalty,
+                    repetition_penalty=options.repetition_penalty,
+                    no_repeat_ngram_size=options.no_repeat_ngram,
+                    max_length=limit,
+                    min_length=0,
+                    include_prompt_in_result=False,
+                    return_end_token=True,
+                    return_scores=options.with_scores,
+                    **self._ways(options),
+                )
+            pending |= zip(group, futures, strict=True)
+        return partial(_collected, [pending[i] for i in range(len(sources))])
+
+    def _instead(self) -> Engine:
+        if self._understudy is None:
+            raise EngineError(
+                "CTranslate2 shows no attention of a language model, and forces no prefix on it",
+                hint="use --engine torch, or let mtcli choose with --engine auto",
+            )
+        return self._understudy()
+
+
+def open_ct2(
+    model: Path, options: EngineOptions, understudy: Callable[[], Engine] | None = None
+) -> tuple[Ct2Engine, Manifest]:
     """The engine of a model directory, and what its export knows; it is made if need be."""
     device = _choose_device(options.device)
     quantization = choose_quantization(options.quantization, device)
     export = open_export(model, quantization)
+    if export.manifest.is_language_model:
+        return Ct2Generator(export, options, device=device, understudy=understudy), export.manifest
     return Ct2Engine(export, options, device=device), export.manifest
+
+
+def _chosen_shortlist(export: Export, options: EngineOptions) -> bytes | None:
+    """The vocabulary map, if it is to be used."""
+    measured = export.manifest.shortlist
+    is_on = measured is not None and measured.is_on
+    if not (is_on if options.shortlist is None else options.shortlist):
+        return None
+    if export.manifest.is_language_model:
+        raise EngineError(
+            "CTranslate2's language models have no vocabulary shortlist",
+            hint="leave out --shortlist",
+        )
+    if export.shortlist is None:
+        raise EngineError(
+            "the model has no vocabulary shortlist",
+            hint="only `mtcli train` makes one, when training is over; leave out --shortlist",
+        )
+    return export.shortlist
 
 
 def choose_quantization(wanted: str | None, device: str) -> str:
@@ -162,15 +239,20 @@ def _choose_device(name: str) -> str:
     return name
 
 
-def _scored(result: Any) -> list[Scored]:
-    scores = result.scores or [0.0] * len(result.hypotheses)
+def _collected(pending: list[Any]) -> Found:
+    with _errors_as_ours():
+        results = [future.result() for future in pending]
+    return [_scored(result.sequences, result.scores) for result in results]
+
+
+def _scored(hypotheses: list[list[str]], scores: list[float]) -> list[Scored]:
     return [
         Scored(
             pieces=pieces[:-1] if pieces[-1:] == [_END] else pieces,
             score=score,
             is_cut=pieces[-1:] != [_END],
         )
-        for pieces, score in zip(result.hypotheses, scores, strict=True)
+        for pieces, score in zip(hypotheses, scores or [0.0] * len(hypotheses), strict=True)
     ]
 
 

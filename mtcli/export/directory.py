@@ -100,16 +100,16 @@ def _converted(model: Path, quantization: str) -> tuple[dict[str, bytes], Manife
     from safetensors.numpy import load_file
 
     from mtcli.checkpoint.directory import CONFIG, WEIGHTS, load_saved_config, weights_info
-    from mtcli.config import TransformerConfig
+    from mtcli.config import AttentionConfig
     from mtcli.export.obstacles import obstacles
-    from mtcli.export.spec import transformer_spec
+    from mtcli.export.spec import model_spec
     from mtcli.tokenizer import load_tokenizers
 
     # Before anything is read: if it changes meanwhile, the export is stale and known to be.
     inputs = fingerprints(model, (WEIGHTS, CONFIG, *_TOKENIZERS))
     config = load_saved_config(model)
     shape, reasons = config.model, obstacles(config.model)
-    if reasons or not isinstance(shape, TransformerConfig):
+    if reasons or not isinstance(shape, AttentionConfig):
         lines = "".join(f"\n  {reason}" for reason in reasons)
         raise NotExportableError(
             f"CTranslate2 cannot run {model}:{lines}", hint="use --engine torch"
@@ -121,7 +121,7 @@ def _converted(model: Path, quantization: str) -> tuple[dict[str, bytes], Manife
     weights = load_file(model / WEIGHTS)
     if not all(np.isfinite(weight).all() for weight in weights.values()):
         raise CheckpointError(f"{model / WEIGHTS} is damaged: not all of its weights are numbers")
-    spec = transformer_spec(
+    spec = model_spec(
         shape,
         weights,
         (tokenizers.source.vocabulary, tokenizers.target.vocabulary),
@@ -138,6 +138,7 @@ def _converted(model: Path, quantization: str) -> tuple[dict[str, bytes], Manife
         max_pieces=config.data.max_length,
         n_positions=n_positions,
         target_size=len(tokenizers.target),
+        is_language_model=spec.name == "TransformerDecoderSpec",
         search=SearchOptions(**config.search.model_dump()),
         files={name: zlib.crc32(content) for name, content in files.items()},
     )

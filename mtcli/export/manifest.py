@@ -11,7 +11,7 @@ from mtcli.options import SearchOptions
 
 EXPORT = "ctranslate2"  # the directory inside a model's
 MANIFEST = "mtcli.json"
-VERSION = 3  # of what is written; another one is made anew
+VERSION = 4  # of what is written; another one is made anew
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,7 @@ class Manifest:
     n_positions: int  # the longest source or target it can represent
     target_size: int  # pieces of the target vocabulary
     search: SearchOptions  # the model's own
+    is_language_model: bool  # goes on with the source, instead of looking at it
     shortlist: Shortlist | None = None
     files: dict[str, int] = field(default_factory=dict)  # what CTranslate2 reads, with checksums
     version: int = VERSION

@@ -1,6 +1,6 @@
 """Our tensors in CTranslate2's words: one small function for each layer it has."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,15 +10,18 @@ from ctranslate2.specs.attention_spec import MultiHeadAttentionSpec
 from ctranslate2.specs.common_spec import Activation, LayerNormSpec, LinearSpec
 from ctranslate2.specs.transformer_spec import (
     FeedForwardSpec,
+    TransformerDecoderModelSpec,
     TransformerDecoderSpec,
     TransformerEncoderSpec,
 )
 
-from mtcli.config import TransformerConfig
+from mtcli.config import AttentionConfig, DecoderOnlyConfig, TransformerConfig
 from mtcli.export.tensors import (
     Array,
+    Layers,
     Tensors,
-    residual_scales,
+    encoder_and_decoder,
+    only_layers,
     with_as_many_keys,
     with_plain_residuals,
 )
@@ -28,78 +31,111 @@ NORM_EPSILON = 1e-5  # torch's
 _NEVER = np.float32(-3e4)  # added to a score its weight is zero, and 16 bits can represent it
 
 
-def transformer_spec(
-    config: TransformerConfig,
+def model_spec(
+    config: AttentionConfig,
     weights: Mapping[str, Array],
     vocabularies: tuple[Sequence[str], Sequence[str]],
     *,
     n_positions: int,
-) -> TransformerSpec:
+) -> TransformerSpec | TransformerDecoderModelSpec:
     """The model that has these weights, for sentences of up to `n_positions` pieces."""
-    tensors = Tensors(with_as_many_keys(with_plain_residuals(weights, config), config))
-    scales = residual_scales(config)
-    spec = TransformerSpec(
-        Stack(config, tensors, scales[0], n_positions).encoder(),
-        Stack(config, tensors, scales[1], n_positions).decoder(),
-    )
+    spec: TransformerSpec | TransformerDecoderModelSpec
+    if isinstance(config, DecoderOnlyConfig):
+        layers = only_layers(config)
+        tensors = _plain_tensors(config, weights, layers)
+        # Source and target are one text. Its own distances are too large by the length of a source
+        # that is read at once, which a bias that falls with the distance does not mind.
+        spec = TransformerDecoderModelSpec(
+            Stack(config, tensors, layers, 2 * n_positions).language_model()
+        )
+        spec.register_vocabulary(list(vocabularies[1]))
+    elif isinstance(config, TransformerConfig):
+        encoder, decoder = encoder_and_decoder(config)
+        tensors = _plain_tensors(config, weights, encoder, decoder)
+        spec = TransformerSpec(
+            Stack(config, tensors, encoder, n_positions).encoder(),
+            Stack(config, tensors, decoder, n_positions).decoder(config.alignment_layer),
+        )
+        spec.config.add_source_eos = True
+        spec.register_source_vocabulary(list(vocabularies[0]))
+        spec.register_target_vocabulary(list(vocabularies[1]))
+    else:
+        raise TypeError(config.arch)
     tensors.check_all_used()
-    spec.config.add_source_eos = True
     spec.config.layer_norm_epsilon = NORM_EPSILON
-    spec.register_source_vocabulary(list(vocabularies[0]))
-    spec.register_target_vocabulary(list(vocabularies[1]))
     return spec
+
+
+def _plain_tensors(
+    config: AttentionConfig, weights: Mapping[str, Array], *stacks: Layers
+) -> Tensors:
+    return Tensors(with_as_many_keys(with_plain_residuals(weights, stacks), config))
 
 
 @dataclass(frozen=True)
 class Stack:
     """The layers of one side, as `config` describes them."""
 
-    config: TransformerConfig
+    config: AttentionConfig
     tensors: Tensors
-    scale: float  # of the embeddings: see `with_plain_residuals`
+    layers: Layers
     n_positions: int
 
     def encoder(self) -> TransformerEncoderSpec:
         """What reads the source."""
-        n_layers, n_heads = self.config.n_encoder_layers, self.config.n_heads
-        spec = TransformerEncoderSpec(n_layers, n_heads, **self._options())
+        spec = TransformerEncoderSpec(self.layers.n, self.config.n_heads, **self._options())
         spec.embeddings[0].weight = self.tensors["source_embedding.weight"]
-        self._set_positions(spec, self.tensors.part("source_positions"))
         bias = self._bias()
-        for i, layer in enumerate(spec.layer):
-            part = self.tensors.part(f"encoder.{i}")
-            # Keys behind a query have a half of their own; for us only the distance counts.
-            self._set_self_attention(layer.self_attention, part, np.concatenate([bias, bias]))
-            self._set_feed_forward(layer.ffn, part)
-        if spec.pre_norm:
-            _set_norm(spec.layer_norm, self.tensors.part("encoder_norm"))
+        # Keys behind a query have a half of their own; for us only the distance counts.
+        self._set_layers(spec, np.concatenate([bias, bias]))
         return spec
 
-    def decoder(self) -> TransformerDecoderSpec:
-        """What writes the target."""
+    def decoder(self, alignment_layer: int) -> TransformerDecoderSpec:
+        """What writes the target, and looks at the source."""
+        heads = {"alignment_layer": alignment_layer, "alignment_heads": 0}  # all of them, averaged
         spec = TransformerDecoderSpec(
-            self.config.n_decoder_layers,
-            self.config.n_heads,
-            alignment_layer=self.config.alignment_layer,
-            alignment_heads=0,  # all of them, averaged
-            **self._options(),
+            self.layers.n, self.config.n_heads, **heads, **self._options()
         )
-        # A matrix that serves several purposes is saved under the first of its names.
+        self._set_embeddings(spec)
+        self._set_layers(spec, self._bias())
+        for layer, part in self._parts(spec):
+            self._set_cross_attention(layer.attention, part)
+        return spec
+
+    def language_model(self) -> TransformerDecoderSpec:
+        """What reads the source, and goes on with the target."""
+        spec = TransformerDecoderSpec(
+            self.layers.n, self.config.n_heads, with_encoder_attention=False, **self._options()
+        )
+        self._set_embeddings(spec)
+        self._set_layers(spec, self._bias())
+        return spec
+
+    def _set_embeddings(self, spec: TransformerDecoderSpec) -> None:
+        """A matrix that serves several purposes is saved under the first of its names."""
         embedding = self.tensors.get("target_embedding.weight")
         embedding = self.tensors["source_embedding.weight"] if embedding is None else embedding
         projection = self.tensors.get("to_logits.weight")
         spec.embeddings.weight = embedding
         spec.projection.weight = embedding if projection is None else projection
-        self._set_positions(spec, self.tensors.part("target_positions"))
-        bias = self._bias()
-        for i, layer in enumerate(spec.layer):
-            part = self.tensors.part(f"decoder.{i}")
+
+    def _set_layers(
+        self, spec: TransformerEncoderSpec | TransformerDecoderSpec, bias: Array
+    ) -> None:
+        """What every stack has: positions, attention to itself, feed-forward, a norm at the end."""
+        self._set_positions(spec)
+        for layer, part in self._parts(spec):
             self._set_self_attention(layer.self_attention, part, bias)
-            self._set_cross_attention(layer.attention, part)
             self._set_feed_forward(layer.ffn, part)
         if spec.pre_norm:
-            _set_norm(spec.layer_norm, self.tensors.part("decoder_norm"))
-        return spec
+            _set_norm(spec.layer_norm, self.tensors.part(self.layers.norm))
+
+    def _parts(
+        self, spec: TransformerEncoderSpec | TransformerDecoderSpec
+    ) -> Iterator[tuple[Any, Tensors]]:
+        """The layers, and the weights of each."""
+        for i, layer in enumerate(spec.layer):
+            yield layer, self.tensors.part(f"{self.layers.name}.{i}")
 
     def _options(self) -> dict[str, Any]:
         """What both sides have in common."""
@@ -134,19 +170,19 @@ class Stack:
         bias: Array = -slopes * distances
         return bias if config.window is None else np.where(distances > config.window, _NEVER, bias)
 
-    def _set_positions(
-        self, spec: TransformerEncoderSpec | TransformerDecoderSpec, tensors: Tensors
-    ) -> None:
+    def _set_positions(self, spec: TransformerEncoderSpec | TransformerDecoderSpec) -> None:
         """Always as a table: CTranslate2's own sinusoids begin at position 1, ours at 0."""
         shape = self.n_positions, self.config.d_model
         if self.config.deep_norm:
-            spec.scale_embeddings = np.float32(self.scale * self.config.d_model**0.5)
+            spec.scale_embeddings = np.float32(self.layers.scale * self.config.d_model**0.5)
         match self.config.positions:
             case "sinusoidal":
-                spec.position_encodings.encodings = _sinusoids(*shape) * np.float32(self.scale)
+                spec.position_encodings.encodings = _sinusoids(*shape) * np.float32(
+                    self.layers.scale
+                )
             case "learned":
-                vectors = tensors["vectors.weight"]
-                spec.position_encodings.encodings = vectors * np.float32(self.scale)
+                vectors = self.tensors.part(self.layers.positions)["vectors.weight"]
+                spec.position_encodings.encodings = vectors * np.float32(self.layers.scale)
             case "none" if not self._has_bias:  # without a table it would take its own sinusoids
                 spec.position_encodings.encodings = np.zeros(shape, np.float32)
 

@@ -4,13 +4,13 @@ CTranslate2 has no residuals that are weighed, and copies keys that serve severa
 Both can be written as weights of a model that has neither.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mtcli.config import TransformerConfig
+from mtcli.config import AttentionConfig, DecoderOnlyConfig, TransformerConfig
 from mtcli.errors import CheckpointError
 
 Array = NDArray[np.float32]
@@ -60,41 +60,55 @@ class Tensors:
             raise CheckpointError(f"the weights do not fit the model of config.yaml:{names}")
 
 
-def residual_scales(config: TransformerConfig) -> tuple[float, float]:
-    """How much the sum so far counts in the residuals of encoder and decoder (DeepNorm)."""
-    if not config.deep_norm:
-        return 1.0, 1.0
+@dataclass(frozen=True)
+class Layers:
+    """A stack of layers: under which names its weights are saved, and how many there are."""
+
+    name: str
+    n: int
+    positions: str
+    norm: str
+    scale: float  # how much the sum so far counts in the residuals (DeepNorm)
+
+
+def encoder_and_decoder(config: TransformerConfig) -> tuple[Layers, Layers]:
+    """The two stacks of a transformer."""
     n, m = config.n_encoder_layers, config.n_decoder_layers
-    return 0.81 * (n**4 * m) ** (1 / 16), (3 * m) ** 0.25
+    scales = (0.81 * (n**4 * m) ** (1 / 16), (3 * m) ** 0.25) if config.deep_norm else (1.0, 1.0)
+    return (
+        Layers("encoder", n, "source_positions", "encoder_norm", scales[0]),
+        Layers("decoder", m, "target_positions", "decoder_norm", scales[1]),
+    )
+
+
+def only_layers(config: DecoderOnlyConfig) -> Layers:
+    """The one stack of a decoder-only transformer."""
+    n = config.n_layers
+    return Layers("layers", n, "positions", "norm", (2 * n) ** 0.25 if config.deep_norm else 1.0)
 
 
 def with_plain_residuals(
-    weights: Mapping[str, Array], config: TransformerConfig
+    weights: Mapping[str, Array], stacks: Iterable[Layers]
 ) -> Mapping[str, Array]:
     """The weights of a model that adds residuals as they are, if its embeddings are scaled.
 
     A norm gives the scaled sum at once, and the maps that read it divide by the scale again. Only
     the last norm of a stack stays as it is.
     """
-    if not config.deep_norm:
-        return weights
     factors: dict[str, float] = {}
-    stacks = ("encoder", config.n_encoder_layers), ("decoder", config.n_decoder_layers)
-    for (stack, n_layers), scale in zip(stacks, residual_scales(config), strict=True):
-        for layer in (f"{stack}.{i}" for i in range(n_layers)):
-            factors |= {f"{layer}.{name}.weight": 1 / scale for name in _READERS}
-            factors |= {f"{layer}.{name}": scale for name in _NORMS}
+    for stack in (stack for stack in stacks if stack.scale != 1.0):
+        for layer in (f"{stack.name}.{i}" for i in range(stack.n)):
+            factors |= {f"{layer}.{name}.weight": 1 / stack.scale for name in _READERS}
+            factors |= {f"{layer}.{name}": stack.scale for name in _NORMS}
         for name in _NORMS[-2:]:
-            del factors[f"{stack}.{n_layers - 1}.{name}"]
+            del factors[f"{stack.name}.{stack.n - 1}.{name}"]
     return {
         name: weight * np.float32(factors[name]) if name in factors else weight
         for name, weight in weights.items()
     }
 
 
-def with_as_many_keys(
-    weights: Mapping[str, Array], config: TransformerConfig
-) -> Mapping[str, Array]:
+def with_as_many_keys(weights: Mapping[str, Array], config: AttentionConfig) -> Mapping[str, Array]:
     """The weights of a model in which each head of queries has keys and values of its own."""
     n_served = config.d_model // config.d_keys
     maps = tuple(f"to_{what}.{kind}" for what in ("keys", "values") for kind in ("weight", "bias"))

@@ -21,9 +21,14 @@ _ROUNDS = 3
 _MOST_COST, _LEAST_SPEED = 0.1, 1.05
 
 
-def export_trained(directory: Path, train_set: EncodedCorpus, dev: Corpus) -> Shortlist:
-    """Export the model, build its shortlist, and find out on `dev` whether it is worth using."""
+def export_trained(directory: Path, train_set: EncodedCorpus, dev: Corpus) -> Shortlist | None:
+    """Export the model, build its shortlist, and find out on `dev` whether it is worth using.
+
+    Language models have none.
+    """
     manifest = make_export(directory)
+    if manifest.is_language_model:
+        return None
     tokenizers = load_tokenizers(directory)
     write_file(directory / EXPORT / VOCABULARY_MAP, vocabulary_map(train_set, tokenizers))
     without, with_it = _measured(directory, dev)

@@ -120,5 +120,7 @@ def _export(run: Run) -> None:
         show(Notice(f"  {error}"))
         show(Notice(f"  `mtcli export {run.directory}` tries again"))
         return
+    if shortlist is None:
+        return
     run.report(Notice(f"shortlist: {shortlist.quality()}"))
     show(Notice(f"  translating is {shortlist.gain()}"))  # not logged: times differ
