@@ -1,9 +1,12 @@
-"""A table of configurations through the real command line: train, translate, evaluate."""
+"""A table of configurations through the command line: train, translate, evaluate."""
 
 import subprocess
 import sys
 
 import pytest
+from typer.testing import CliRunner
+
+from mtcli.cli import app
 
 ROWS = {
     "defaults": [],
@@ -56,6 +59,13 @@ ROWS = {
 }
 
 
+def mtcli_here(*arguments, stdin: str | None = None) -> str:
+    """In this process, which has imported torch already."""
+    result = CliRunner().invoke(app, [*map(str, arguments)], input=stdin)
+    assert result.exit_code == 0, result.stderr
+    return result.stdout
+
+
 def mtcli(*arguments, stdin: str | None = None) -> str:
     command = [sys.executable, "-m", "mtcli", *map(str, arguments)]
     result = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
@@ -68,13 +78,13 @@ def mtcli(*arguments, stdin: str | None = None) -> str:
 def test_train_translate_evaluate(corpus_files, tmp_path, tiny_options, row):
     source, target = corpus_files
     settings = [part for setting in ROWS[row] for part in ("--set", setting)]
-    mtcli("train", source, target, "--out", tmp_path / "model", *tiny_options, *settings)
+    mtcli_here("train", source, target, "--out", tmp_path / "model", *tiny_options, *settings)
     text = source.read_text(encoding="utf-8")
-    translations = mtcli("translate", tmp_path / "model", stdin=text)
+    translations = mtcli_here("translate", tmp_path / "model", stdin=text)
     assert translations.count("\n") == text.count("\n")
     (tmp_path / "moved").mkdir()
     moved = (tmp_path / "model").rename(tmp_path / "moved" / "elsewhere")
-    assert mtcli("evaluate", moved, source, target).startswith("BLEU ")
+    assert mtcli_here("evaluate", moved, source, target).startswith("BLEU ")
 
 
 @pytest.mark.slow

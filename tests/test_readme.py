@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from mtcli.cli import app
 
 ROOT = Path(__file__).parent.parent
@@ -24,9 +26,17 @@ def commands() -> list[str]:
     return re.findall(r"^\$ (.*)$", "".join(blocks), flags=re.M)
 
 
-def run_all(lines: list[str], directory: Path) -> None:
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory) -> Path:
+    """Where a reader stands who has done all that the README says."""
+    directory = tmp_path_factory.mktemp("readme")
     for name in ("data", "configs"):
         (directory / name).symlink_to(ROOT / name)
+    run_all(commands(), directory)
+    return directory
+
+
+def run_all(lines: list[str], directory: Path) -> None:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     faster = "".join(f" --set {key}={value}" for key, value in FAST.items())
     for line in lines:
@@ -38,17 +48,17 @@ def run_all(lines: list[str], directory: Path) -> None:
         )
 
 
-def test_the_commands_of_the_readme_run(tmp_path):
+def test_the_commands_of_the_readme_run(directory):
     """In their order, as they stand there, but for the time that training takes."""
     assert {"train", "translate", "evaluate", "info"} <= set(" ".join(commands()).split())
-    run_all(commands(), tmp_path)
+    assert (directory / "runs" / "demo" / "model.safetensors").is_file()
 
 
-def test_the_examples_of_the_help_run(tmp_path):
+def test_the_examples_of_the_help_run(directory):
+    """With the model that the README makes."""
     examples = [command.epilog.removeprefix("Example: ") for command in app.registered_commands]
     assert len(examples) == 6
-    training, *_ = commands()  # makes the model that the examples speak of
-    run_all([training, *examples], tmp_path)
+    run_all(examples, directory)
 
 
 def test_what_the_readme_names_is_there():
