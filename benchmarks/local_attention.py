@@ -2,8 +2,9 @@
 
     python benchmarks/local_attention.py [--window 128] [--rounds 5]
 
-One attention of width 256 with 4 heads, as in an encoder and as in a decoder, one thread. The two
-take turns, and CPU seconds are compared; memory is how much the peak rises, in fresh processes.
+One attention of width 256 with 4 heads, as in an encoder and as in a decoder, one thread. Both
+kinds and all lengths take turns; of CPU seconds and their ratios the medians over the rounds are
+shown. Memory is how much the peak rises, in fresh processes.
 """
 
 import argparse
@@ -30,20 +31,28 @@ def main() -> None:
     for is_causal in (False, True):
         print(f"\n| {'decoder' if is_causal else 'encoder'} | local | grows | full | faster |")
         print("| --- | ---: | ---: | ---: | ---: |")
-        last: tuple[float, float] | None = None
-        for length in LENGTHS:
-            ways = [a_pass(length, window, is_causal) for window in (options.window, 0)]
-            seconds = [[once() for once in ways] for _ in range(options.rounds)]
-            local, full = (statistics.median(times) for times in zip(*seconds, strict=True))
-            ratio = statistics.median(b / a for a, b in seconds)
-            memory = [memory_of(length, window, is_causal) for window in (options.window, 0)]
-            grows = f"{local / last[0]:.2f}, {memory[0] / last[1]:.2f}" if last else ""
-            last = local, memory[0]
-            print(
-                f"| {length} | {local * 1e3:.0f} ms, {memory[0] / 1e6:.0f} MB | {grows} "
-                f"| {full * 1e3:.0f} ms, {memory[1] / 1e6:.0f} MB | {ratio:.1f} times |",
-                flush=True,
-            )
+        report(options.window, options.rounds, is_causal)
+
+
+def report(window: int, n_rounds: int, is_causal: bool) -> None:
+    """One row for each length; a round is one pass of each length and of each kind."""
+    passes = {n: [a_pass(n, wide, is_causal) for wide in (window, 0)] for n in LENGTHS}
+    rounds = [{n: [once() for once in ways] for n, ways in passes.items()} for _ in range(n_rounds)]
+    last: tuple[int, int] | None = None
+    for n in LENGTHS:
+        local, full = (statistics.median(seen[n][i] for seen in rounds) for i in (0, 1))
+        memory = [memory_of(n, wide, is_causal) for wide in (window, 0)]
+        grows = ""
+        if last:
+            slower = statistics.median(seen[n][0] / seen[last[0]][0] for seen in rounds)
+            grows = f"{slower:.2f}, {memory[0] / last[1]:.2f}"
+        last = n, memory[0]
+        faster = statistics.median(seen[n][1] / seen[n][0] for seen in rounds)
+        print(
+            f"| {n} | {local * 1e3:.0f} ms, {memory[0] / 1e6:.0f} MB | {grows} "
+            f"| {full * 1e3:.0f} ms, {memory[1] / 1e6:.0f} MB | {faster:.1f} times |",
+            flush=True,
+        )
 
 
 def a_pass(length: int, window: int, is_causal: bool) -> Callable[[], float]:
