@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from conftest import shipped_config, tiny_decoder_only, tiny_model_config, tiny_rnn_config
 from mtcli.config import DecoderOnlyConfig, TransformerConfig
+from mtcli.feed import IGNORED
 from mtcli.loss import summed_loss
 from mtcli.models import build_model
 from mtcli.models.attention import Attention
@@ -467,3 +468,32 @@ def test_a_deep_stack_keeps_its_balance():
         gradients = [layer.feed_forward.to_inner.weight.grad.norm() for layer in (first, last)]
         norms[is_deep] = float(gradients[0] / gradients[1])
     assert norms[False] < norms[True]
+
+
+def test_deep_norm_weighs_the_sum_so_far_as_the_paper_says():
+    torch.manual_seed(0)
+    config = tiny_model_config(norm="post", deep_norm=True, n_encoder_layers=3, n_decoder_layers=2)
+    model = build_model(config, V, V).eval()
+    language_model = build_model(tiny_decoder_only(norm="post", deep_norm=True), V, V).eval()
+    for layer, expected in (
+        (model.encoder[0], 0.81 * (3**4 * 2) ** (1 / 16)),
+        (model.decoder[1], (3 * 2) ** (1 / 4)),
+        (language_model.layers[2], (2 * 3) ** (1 / 4)),
+    ):
+        x, y = torch.randn(2, 1, 5, 16)
+        after = layer.self_residual.after(x, y)
+        torch.testing.assert_close(after, F.layer_norm(expected * x + y, (16,)))
+
+
+def test_to_learn_the_source_is_to_guess_each_piece_from_those_before_it():
+    torch.manual_seed(0)
+    config = tiny_decoder_only(source_attention="causal", loss_on="both")
+    model = build_model(config, V, V).eval()
+    source = torch.tensor([[5, 6, 7, 3], [8, 3, PAD, PAD]])
+    target = torch.tensor([[2, 9], [2, 10]])
+    (_, labels), (vectors, pieces) = model.lessons(source, target, target)
+    assert labels is target
+    assert pieces.tolist() == [[6, 7, 3], [IGNORED, IGNORED, 3]]
+    for row, n_read, column in ((0, 1, 0), (0, 3, 2), (1, 1, 2)):
+        alone = model.encode(source[row : row + 1, :n_read]).source
+        torch.testing.assert_close(vectors[row, column], alone[0, -1])
