@@ -57,7 +57,6 @@ class _Noted(torch.autograd.Function):
         ctx: Any, x: Tensor, plus: Tensor | None, matrix: Tensor, turned: Tensor, notes: Any
     ) -> Tensor:
         ctx.save_for_backward(x, matrix)
-        ctx.plus_shape = None if plus is None else plus.shape
         ctx.notes = notes
         return _product(x, plus, turned)
 
@@ -68,8 +67,8 @@ class _Noted(torch.autograd.Function):
         if needs_matrix:
             ctx.notes.append((x, gradient))
         x_gradient = gradient @ matrix if needs_x else None
-        plus_gradient = gradient.sum_to_size(ctx.plus_shape) if needs_plus else None
-        return x_gradient, plus_gradient, None, None, None
+        # Of a bias torch itself adds up the rows.
+        return x_gradient, gradient if needs_plus else None, None, None, None
 
 
 class _Collected(torch.autograd.Function):
