@@ -38,7 +38,7 @@ lint: .venv/extras
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-configs/reference.yaml: mtcli/config/sections.py mtcli/config/reference.py | .venv/core
+configs/reference.yaml: mtcli/config/sections.py mtcli/config/architectures.py mtcli/config/reference.py | .venv/core
 	$(BIN)/python -m mtcli.config.reference > $@
 
 clean:

@@ -17,6 +17,15 @@ from test_learner import CPU_ERROR, SmallMemory
 
 # Dropout draws lots for other parts of a step in every process; all else must be the same.
 RNN = {"arch": "rnn", "d_model": 16, "dropout": 0}
+LANGUAGE_MODEL = {
+    "arch": "decoder_only",
+    "d_model": 16,
+    "n_heads": 2,
+    "n_layers": 2,
+    "dropout": 0,
+    "source_attention": "causal",
+    "loss_on": "both",
+}
 SETTINGS = {"model.dropout": 0, "train.steps": 8, "train.average": 2, "train.ema": 0.9}
 
 
@@ -41,6 +50,7 @@ def scores(directory) -> list[float]:
         (2, {"train.sharding": "full"}),
         (2, {"model": RNN}),
         (2, {"model": RNN, "train.sharding": "full"}),
+        (2, {"model": LANGUAGE_MODEL, "train.sharding": "full"}),
     ],
 )
 def test_many_processes_learn_what_one_learns(config, tmp_path, size, settings):

@@ -385,8 +385,10 @@ def test_a_model_that_cannot_be_exported_is_run_by_torch(model, monkeypatch):
     with pytest.raises(EngineError) as error:
         open_engine(model, FLOAT)
     assert all(reason in str(error.value) for reason in reasons)
-    assert "use --engine torch" in str(error.value)
+    assert "--engine torch" in str(error.value)
     assert isinstance(open_engine(model, EngineOptions()).engine, TorchEngine)
+    with pytest.raises(EngineError, match=reasons[0]):  # torch could not do as it is told
+        open_engine(model, EngineOptions(quantization="int8"))
 
 
 def test_an_export_elsewhere_is_what_ctranslate2_itself_reads(model, sources, tmp_path):

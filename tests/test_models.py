@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import shipped_config, tiny_decoder_only, tiny_model_config, tiny_rnn_config
-from mtcli.config import DecoderOnlyConfig, TransformerConfig
+from mtcli import models
+from mtcli.config import ARCHITECTURES, DecoderOnlyConfig, TransformerConfig
 from mtcli.feed import IGNORED
 from mtcli.loss import summed_loss
 from mtcli.models import build_model
@@ -208,7 +209,7 @@ def test_each_dropout_acts_in_the_encoder_and_in_the_decoder(source, target, pla
 def test_the_embeddings_of_source_and_target_are_dropped_out_too(source, target):
     model = build_model(tiny_model_config(dropout=0.5), V, V).train()
     for residual in (module for module in model.modules() if hasattr(module, "is_pre_norm")):
-        residual.dropout.p = 0.0
+        residual.dropout.share = 0.0
     assert not torch.equal(model.encode(source).memory[0].keys, model.encode(source).memory[0].keys)
     state = model.encode(source)
     assert not torch.equal(model.decode(target, state)[0], model.decode(target, state)[0])
@@ -294,6 +295,23 @@ def test_what_it_looks_at_are_rows_of_probabilities_and_never_padding(
     torch.testing.assert_close(alone, weights[1:, :, :2])
 
 
+def test_every_architecture_has_a_section_of_its_own():
+    assert models.ARCHITECTURES.keys() == ARCHITECTURES.keys()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_half_precision_is_nearly_the_same(model, source, target, dtype):
+    model.eval()
+    exact = model(source, target)
+    with torch.autocast("cpu", dtype):
+        rough = model(source, target)
+        rough.float().sum().backward()
+    assert (rough.float() - exact).abs().max() < 0.1 * exact.abs().max()
+    gradients = [p.grad for p in model.parameters() if p.grad is not None]
+    assert gradients
+    assert all(gradient.isfinite().all() for gradient in gradients)
+
+
 def test_ten_sentences_are_learned_by_heart(model):
     torch.manual_seed(0)
     source = torch.randint(4, V, (10, 5))
@@ -358,12 +376,26 @@ def mixed(relation, queries, keys, values, shift):
 
 @pytest.mark.parametrize("positions", ["sinusoidal", *RELATIVE])
 @pytest.mark.parametrize("build", [tiny_model_config, tiny_decoder_only])
-def test_a_window_that_covers_everything_is_full_attention(build, positions, source, target):
-    models = []
+@pytest.mark.parametrize("is_cut", [False, True], ids=["as it is", "cut into blocks"])
+def test_a_window_that_covers_everything_is_full_attention(
+    build, positions, is_cut, source, target, monkeypatch
+):
+    """As it is, such a window leaves nothing to be done; here blocks are made all the same."""
+    both = []
     for window in (None, 9):
         torch.manual_seed(0)
-        models.append(build_model(build(positions=positions, window=window), V, V).eval())
-    torch.testing.assert_close(*(model(source, target) for model in models))
+        both.append(build_model(build(positions=positions, window=window), V, V).eval())
+    n_cut = 0
+
+    def cut(view):
+        nonlocal n_cut
+        n_cut += view.window is not None
+        return view.window is not None
+
+    if is_cut:
+        monkeypatch.setattr(View, "is_long", property(cut))
+    torch.testing.assert_close(*(model(source, target) for model in both))
+    assert bool(n_cut) == is_cut
 
 
 @settings(max_examples=60, deadline=None)
@@ -454,8 +486,25 @@ def test_grouped_heads_share_keys_and_values():
     assert keys.shape == (2, 4, 5, 4)
 
 
-def test_a_deep_stack_keeps_its_balance():
-    """Of a hundred layers each changes the sum by as little as the paper says."""
+def test_deep_norm_begins_with_maps_as_small_as_the_paper_says():
+    torch.manual_seed(0)
+    shape = {"d_model": 64, "d_feed_forward": 64, "norm": "post", "deep_norm": True}
+    model = build_model(tiny_model_config(**shape, n_encoder_layers=3, n_decoder_layers=2), V, V)
+    language_model = build_model(tiny_decoder_only(**shape), V, V)
+    for layer, gain in (
+        (model.encoder[0], 0.87 / (3**4 * 2) ** (1 / 16)),
+        (model.decoder[1], (12 * 2) ** (-1 / 4)),
+        (language_model.layers[0], (8 * 3) ** (-1 / 4)),
+    ):
+        maps = {name: m for name, m in layer.named_modules() if isinstance(m, torch.nn.Linear)}
+        assert len(maps) >= 6
+        for name, linear in maps.items():
+            bound = (6 / (64 + 64)) ** 0.5 * (1.0 if name.endswith(("queries", "keys")) else gain)
+            assert linear.weight.detach().abs().max().item() == pytest.approx(bound, rel=0.01)
+
+
+def test_gradients_reach_the_bottom_of_a_deep_stack():
+    """More of them than without DeepNorm."""
     torch.manual_seed(0)
     norms = {}
     for is_deep in (False, True):

@@ -113,8 +113,8 @@ class AttentionConfig(ModelConfig):
     max_distance: Whole = Field(16, gt=0)
     """Relative positions: the distance from which on all are the same."""
     window: Whole | None = Field(None, gt=0)
-    """Positions to each side that self-attention can look at; time and memory then grow with the
-    length, not with its square. null: all."""
+    """Positions to each side that self-attention can look at; its time and memory then grow with
+    the length, not with its square. null: all."""
     attention_dropout: Real = Field(0.0, ge=0, lt=1)
     """On the attention weights; the paper has none, and above 0 attention is slower."""
     activation_dropout: Real = Field(0.0, ge=0, lt=1)
@@ -377,7 +377,7 @@ class RnnConfig(ModelConfig):
 
 def _arch_of(value: Any) -> Any:
     if isinstance(value, dict):
-        return value.get("arch", "transformer")
+        return str(value.get("arch", "transformer"))
     return getattr(value, "arch", None)
 
 

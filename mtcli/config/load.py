@@ -164,8 +164,9 @@ def _explain(problem: Mapping[str, Any]) -> str:
             return f"{where}: required, but not given"
         case "value_error":
             return f"{where}: {problem['ctx']['error']}".removeprefix(": ")
-        case "string_type" | "path_type" if isinstance(problem["input"], bool):
-            return f"{where}: YAML reads no, yes, on and off as booleans; put it in quotes"
+        case "string_type" | "path_type" | "literal_error" if isinstance(problem["input"], bool):
+            booleans = "YAML reads no, yes, on and off as booleans; put it in quotes"
+            return f"{where}: {problem['msg']}; {booleans}"
         case "tuple_type":
             is_pair = where in ("data.train", "data.dev")
             expected = "two files, [source, target]" if is_pair else "a list"

@@ -40,7 +40,7 @@ def open_engine(model: Path, options: EngineOptions, ensemble: Sequence[Path] = 
     try:
         engine, manifest = open_ct2(model, options, None if wants_ct2 else understudy)
     except NotExportableError:
-        if wants_ct2:
+        if wants_ct2 or options.shortlist or options.quantization not in (None, "float32"):
             raise
         return _open_torch(model, options, ensemble)
     return Opened(engine, load_tokenizers(model), manifest.max_pieces, manifest.search)

@@ -112,7 +112,8 @@ def _converted(model: Path, quantization: str) -> tuple[dict[str, bytes], Manife
     if reasons or not isinstance(shape, AttentionConfig):
         lines = "".join(f"\n  {reason}" for reason in reasons)
         raise NotExportableError(
-            f"CTranslate2 cannot run {model}:{lines}", hint="use --engine torch"
+            f"CTranslate2 cannot run {model}:{lines}",
+            hint="`mtcli translate` uses torch for it, with --engine torch or without --engine",
         )
     weights_info(model)  # refuses what is missing or damaged
     tokenizers = load_tokenizers(model)

@@ -13,6 +13,17 @@ from mtcli.models.view import Blocks, View
 NORM_EPSILON = 1e-5
 
 
+class RmsNorm(nn.RMSNorm):
+    """torch's own, in the precision of its weights, as torch by itself computes layer norms."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__(width, NORM_EPSILON)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`x` [..., width], of which each vector has the same mean square."""
+        return super().forward(x.to(self.weight.dtype)).to(x.dtype)
+
+
 @dataclass(frozen=True)
 class KeyValues(State):
     """What attention looks at."""
@@ -52,7 +63,8 @@ class Past(State):
         end = self.length + new.keys.size(2)
         if self.taken[0] != self.length or end > self.buffers.keys.size(2):
             rows = torch.arange(len(new.keys), device=new.keys.device)
-            return self._copied(rows, room=2 * end).append(new)
+            room = end if torch.is_grad_enabled() else 2 * end  # who learns reads no further
+            return self._copied(rows, room=room).append(new)
         self.buffers.keys[:, :, self.length : end] = new.keys
         self.buffers.values[:, :, self.length : end] = new.values
         self.taken[0] = end
@@ -133,4 +145,4 @@ class Attention(nn.Module):
         return heads.transpose(1, 2)  # [B, H, T, E]
 
     def _head_norm(self, config: AttentionConfig) -> nn.Module:
-        return nn.RMSNorm(self.d_head, NORM_EPSILON) if config.qk_norm else nn.Identity()
+        return RmsNorm(self.d_head) if config.qk_norm else nn.Identity()

@@ -11,7 +11,7 @@ import torch.nn.functional as F  # noqa: N812  (torch's own name for it)
 from torch import Tensor, nn
 
 from mtcli.config import AttentionConfig, ModelConfig
-from mtcli.models.attention import NORM_EPSILON, Attention, Past
+from mtcli.models.attention import NORM_EPSILON, Attention, Past, RmsNorm
 from mtcli.models.base import S, TrainableModel
 from mtcli.models.relations import self_relation
 from mtcli.models.view import View
@@ -51,7 +51,7 @@ class Dropout(nn.Module):
             return x
         if x.device.type != "cpu":
             return F.dropout(x, self.share)
-        n_kept = round((1 - self.share) * 2**16)  # of the 2**16 cases
+        n_kept = max(1, round((1 - self.share) * 2**16))  # of the 2**16 cases
         words = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
         cases = words.view(torch.int16)[: x.numel()].view(x.shape)
         mask = cases.to(x.dtype).lt_(n_kept - 2**15).mul_(2**16 / n_kept)
@@ -197,7 +197,7 @@ class PieceModel(TrainableModel[S]):
 def build_norm(config: AttentionConfig) -> nn.Module:
     """The norm that `config` names."""
     if config.norm_kind == "rms":
-        return nn.RMSNorm(config.d_model, NORM_EPSILON)
+        return RmsNorm(config.d_model)
     return nn.LayerNorm(config.d_model, NORM_EPSILON)
 
 

@@ -99,7 +99,11 @@ class Lstm(nn.LSTM):
 
     def along(self, x: Any, states: States | None = None) -> tuple[Any, States]:
         """Read all of `x`, which may be packed; return what is shown, and the states at the end."""
-        shown, states = self(x, states)
+        if x.data.device.type == "cpu" and _dtype(x.data) == torch.float16:  # CPUs have none for it
+            with torch.autocast("cpu", enabled=False):
+                shown, states = self(x.float(), states and tuple(state.float() for state in states))
+        else:
+            shown, states = self(x, states)
         return shown, states
 
     def input_map(self) -> tuple[Tensor, Tensor]:

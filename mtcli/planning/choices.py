@@ -105,7 +105,7 @@ def _choose_model(draft: _Draft, survey: Survey, fit: Fit) -> None:
         draft.add("model.d_model", width, reason)
     architecture = ARCHITECTURES.get(draft.fixed.get("model.arch", ""), TransformerConfig)
     if "n_heads" in architecture.model_fields:
-        n_heads = _n_heads(width)
+        n_heads = _n_heads(width, draft.fixed)
         draft.add("model.n_heads", n_heads, f"the width in parts of {width // n_heads}")
     depth = _because(survey, fit, "more layers would not pay")
     reasons = {
@@ -228,11 +228,14 @@ def _width(wanted: int, n_heads: int) -> int:
     return unit * max(1, round(wanted / unit))
 
 
-def _n_heads(width: int) -> int:
-    """The number of heads that makes them nearest to their usual width."""
+def _n_heads(width: int, fixed: Fixed) -> int:
+    """The number of heads that makes them nearest to their usual width, and goes with the rest."""
     usual = look_up(_HEAD_WIDTH, width)
+    served = _whole(fixed, "model.n_kv_heads") or 1
+    unit = 2 if fixed.get("model.positions") == "rotary" else 1
     divisors = [n for n in range(1, min(width, _MOST_HEADS) + 1) if width % n == 0]
-    return min(divisors, key=lambda n: abs(math.log(width / n / usual)))
+    fitting = [n for n in divisors if n % served == 0 and width // n % unit == 0]
+    return min(fitting or divisors, key=lambda n: abs(math.log(width / n / usual)))
 
 
 def _number(fixed: Fixed, key: str) -> float | None:

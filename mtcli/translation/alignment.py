@@ -9,7 +9,7 @@ Alignment = tuple[tuple[int, int], ...]  # source word, target word; both counte
 
 
 def align(source: Sequence[str], target: Sequence[str], attention: Attention) -> Alignment:
-    """For each target word the source word that its pieces look at most."""
+    """For each target word the source word that its pieces look at most, if they look at any."""
     source_words, target_words = word_numbers(source), word_numbers(target)
     if not source_words or not target_words:
         return ()
@@ -18,7 +18,7 @@ def align(source: Sequence[str], target: Sequence[str], attention: Attention) ->
         row = totals[target_word]
         for weight, source_word in zip(weights, source_words, strict=False):
             row[source_word] += weight
-    return tuple(sorted((row.index(max(row)), j) for j, row in enumerate(totals)))
+    return tuple(sorted((row.index(max(row)), j) for j, row in enumerate(totals) if any(row)))
 
 
 def word_numbers(pieces: Sequence[str]) -> list[int]:

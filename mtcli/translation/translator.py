@@ -57,7 +57,7 @@ class LineTranslator:
         if n_positions is not None and options.max_length > n_positions:
             raise EngineError(
                 f"max_length={options.max_length} is more than the model's {n_positions} positions",
-                hint="ask for a smaller --max-length, or use --engine torch",
+                hint="ask for a smaller --max-length; torch has no limit, unless they are learned",
             )
 
     def flow(
@@ -222,10 +222,12 @@ def joined(parts: Sequence[Part], translations: Sequence[Translation]) -> Transl
     )
 
 
-def _between_words(translation: Translation, n_source: int) -> Alignment:
+def _between_words(translation: Translation, n_source: int) -> Alignment | None:
     """Its links, if both words are there: a tokenizer may see spaces where nobody else does."""
+    if translation.alignment is None:
+        return None
     n_target = len(translation.text.split())
-    return tuple((i, j) for i, j in translation.alignment or () if i < n_source and j < n_target)
+    return tuple((i, j) for i, j in translation.alignment if i < n_source and j < n_target)
 
 
 def one_line(text: str) -> str:
