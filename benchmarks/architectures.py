@@ -7,7 +7,8 @@ Widths are chosen so that all have about as many parameters as the transformer o
 all of them make a few training steps in turns, in one thread: that tells how many steps each can
 make in --minutes, whatever else slows the machine down later. So many are made by `mtcli train`,
 in one thread on a core of its own, --at-once of them at a time. In the end all translate the test
-set in turns: torch engine, beam 4, one thread. What is finished in --out is not done again.
+set in turns: torch engine, beam 4, one thread. What is finished in --out is not done again: other
+minutes or files need another --out.
 Writes results.json, table.md and, if matplotlib is there, chart.svg.
 """
 
@@ -83,7 +84,7 @@ def main() -> None:
     ]
     base = load_config(options.like, files)
     systems = {name: sized(base, SYSTEMS[name]) for name in options.only or SYSTEMS}
-    paces = kept(options.out / "paces.json", lambda: tried(systems))
+    paces = kept(options.out / "paces.json", systems, lambda: tried(systems))
     cores: Queue[int] = Queue()
     for core in sorted(os.sched_getaffinity(0))[: options.at_once]:
         cores.put(core)
@@ -99,7 +100,9 @@ def main() -> None:
     with ThreadPoolExecutor(options.at_once) as pool:
         runs = dict(zip(systems, pool.map(trained, systems), strict=True))
     models = {name: model_path(options.out, name) for name in systems}
-    qualities = kept(options.out / "qualities.json", lambda: measured(models, *options.test))
+    qualities = kept(
+        options.out / "qualities.json", systems, lambda: measured(models, *options.test)
+    )
     results = [{"name": name, **paces[name], **runs[name], **qualities[name]} for name in systems]
     write_json(options.out / "results.json", results)
     text = table(results)
@@ -126,11 +129,12 @@ def model_path(out: Path, name: str) -> Path:
     return out / name.replace(",", "").replace(" ", "-").lower()
 
 
-def kept(path: Path, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """What `make` returns, or has returned when it was called for this path before."""
-    if not path.exists():
-        write_json(path, make())
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+def kept(path: Path, keys: Iterable[str], make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What `make` returns for each of `keys`, or has returned when it made `path` for them."""
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    if not found.keys() >= set(keys):
+        found = make()
+        write_json(path, found)
     return found
 
 
@@ -216,7 +220,8 @@ def train(config: Config, steps: int, out: Path, core: int) -> dict[str, Any]:
             sys.exit(f"{out.name}: training has failed")
         write_json(known, {"steps": steps, "memory": usage.ru_maxrss * 1024})
         print(f"{out.name} is trained", flush=True)
-    return kept(known, dict)
+    facts: dict[str, Any] = json.loads(known.read_text(encoding="utf-8"))
+    return facts
 
 
 def measured(models: dict[str, Path], source: Path, target: Path) -> dict[str, Any]:
@@ -224,7 +229,9 @@ def measured(models: dict[str, Path], source: Path, target: Path) -> dict[str, A
     from mtcli import EngineOptions, Translator
     from mtcli.evaluation import bleu
 
-    lines, references = (path.read_text(encoding="utf-8").splitlines() for path in (source, target))
+    lines, references = (
+        path.read_text(encoding="utf-8").removesuffix("\n").split("\n") for path in (source, target)
+    )
     engine = EngineOptions(engine="torch", threads=1)
     translators = {name: Translator(path, engine=engine) for name, path in models.items()}
     speeds: dict[str, list[float]] = {name: [] for name in models}

@@ -148,6 +148,11 @@ def test_dropout_leaves_out_its_share_and_keeps_the_mean():
     assert len(y.unique()) == 2
 
 
+def test_nearly_everything_can_be_left_out():
+    left = Dropout(0.9999999)(torch.ones(1000))
+    assert left.isfinite().all()
+
+
 def test_dropout_does_nothing_outside_of_training_or_when_it_is_zero():
     x = torch.ones(3, 5)
     assert torch.equal(Dropout(0.3).eval()(x), x)

@@ -225,6 +225,18 @@ def test_heads_and_feed_forward_follow_a_given_width(width, n_heads):
     assert (model.d_model, model.n_heads, model.d_feed_forward) == (width, n_heads, 4 * width)
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        [("model.n_kv_heads", 4), ("model.d_model", 96)],
+        [("model.positions", "rotary"), ("model.d_model", 66)],
+        [("model.positions", "rotary"), ("model.d_model", 2 * 3 * 5 * 7)],
+    ],
+)
+def test_heads_go_with_what_is_given(settings):
+    planned(SURVEY, MACHINE, *settings)  # else the configuration would be refused
+
+
 def test_the_width_follows_given_heads():
     model = planned(SURVEY, MACHINE, ("model.n_heads", 5)).config.model
     assert (model.d_model, model.n_heads) == (190, 5)

@@ -174,6 +174,7 @@ def test_what_is_unusual_is_counted_and_told(tiny_trained):
 # What lines hold.
 
 ONE = Translation("ein\tWort", -0.5, alignment=((0, 0), (1, 0)))
+BLIND = Translation("drei", 0.0)
 TWO = Translation("zwei", -1.25, alignment=((0, 0),), n_parts=2, is_cut=True, is_runaway=True)
 
 
@@ -203,6 +204,12 @@ TWO = Translation("zwei", -1.25, alignment=((0, 0),), n_parts=2, is_cut=True, is
 def test_what_is_written(formats, expected):
     candidates = [ONE, TWO] if formats.n_best == 2 else [ONE]
     assert formats.written(Line(Request("ä")), candidates) == expected
+
+
+def test_a_model_that_looks_at_nothing_has_no_links():
+    formats = Formats(output="jsonl", with_alignment=True)
+    written = formats.written(Line(Request("ä")), [BLIND])
+    assert json.loads(written)["alignment"] is None
 
 
 def test_jsonl_marks_what_is_unusual():

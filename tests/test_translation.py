@@ -270,6 +270,8 @@ def test_alignment_links_each_target_word_to_the_word_it_looks_at_most():
     assert align(source, target, attention) == ((0, 0), (0, 2), (1, 1))
     assert word_numbers(["a", "▁b", "c", "▁", "d"]) == [0, 1, 1, 2, 2]
     assert align(source, [], []) == ()
+    blind = [attention[0], *([0.0] * len(row) for row in attention[1:])]
+    assert align(source, target, blind) == ((0, 0),)  # who sees nothing is linked to nothing
 
 
 @pytest.mark.parametrize(

@@ -115,7 +115,8 @@ class Formats:
         if self.with_scores:
             facts["score"] = round(candidate.score, 4)
         if self.with_alignment:
-            facts["alignment"] = _links(candidate)
+            looks = candidate.alignment is not None  # null for a model without attention
+            facts["alignment"] = _links(candidate) if looks else None
         return facts
 
 
