@@ -25,6 +25,7 @@ demo: .venv/core
 	@echo
 	@$(BIN)/mtcli translate $(DEMO) data/demo/hello.en | paste -d '\n' data/demo/hello.en - \
 		| awk 'NR % 2 { print "  " $$0; next } { print "  -> " $$0 "\n" }'
+	$(BIN)/mtcli attention $(DEMO) 'Where did you buy the red hat?'
 	$(BIN)/mtcli evaluate $(DEMO) data/demo/test.en data/demo/test.de
 	@echo
 	@echo "How it went: $(DEMO)/report.html (open it in a browser)"

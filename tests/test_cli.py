@@ -37,11 +37,11 @@ def model(tiny_trained, tmp_path):
 def test_version_and_help():
     assert run("--version").stdout == f"mtcli {__version__}\n"
     shown = run("--help").stdout.partition("Commands")[2]
-    commands = ("train", "translate", "evaluate", "info", "export", "average")
+    commands = ("train", "translate", "evaluate", "attention", "info", "export", "average")
     places = [shown.index(f" {command} ") for command in commands]
     assert places == sorted(places)
     assert "train nothing" in run("train", "--help").stdout
-    for command in ("train", "translate", "evaluate", "info", "export"):
+    for command in ("train", "translate", "evaluate", "attention", "info", "export"):
         result = run(command, "--help")
         assert result.exit_code == 0
         assert "Example:" in result.stdout
