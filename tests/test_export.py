@@ -30,12 +30,12 @@ from mtcli.engines.ct2 import Ct2Engine, Ct2Generator
 from mtcli.engines.pytorch import TorchEngine
 from mtcli.errors import CheckpointError, EngineError
 from mtcli.export import directory as export_directory
-from mtcli.export import obstacles, spec
+from mtcli.export import obstacles
 from mtcli.export.directory import make_export, open_export, write_plain
 from mtcli.export.lexicon import learn_lexicon
 from mtcli.export.manifest import VERSION, Shortlist, read_manifest
 from mtcli.export.shortlist import vocabulary_map
-from mtcli.models import attention, build_model, parameters_of
+from mtcli.models import build_model, parameters_of
 from mtcli.options import EngineOptions, Sampling, SearchOptions
 from mtcli.report import Notice
 from mtcli.tokenizer import train_tokenizers
@@ -200,11 +200,6 @@ def test_a_model_that_cannot_be_exported_is_refused(tmp_path, tiny_config, token
     with pytest.raises(EngineError, match=REFUSED[name]):
         open_engine(directory, FLOAT)
     assert isinstance(open_engine(directory, EngineOptions()).engine, TorchEngine)
-
-
-def test_norms_are_as_careful_as_the_models():
-    """The number is too small to be seen in the translations above."""
-    assert spec.NORM_EPSILON == attention.NORM_EPSILON
 
 
 def test_two_vocabularies_are_exported(tmp_path, tiny_config, corpus):

@@ -461,7 +461,7 @@ def test_relative_positions_are_those_of_shaw():
 
 
 def test_alibi_falls_with_the_distance_at_the_paces_of_the_paper():
-    relation = Alibi(n_heads=8)
+    relation = Alibi(tiny_model_config(d_model=32, n_heads=8).slopes())
     view = View(4, 4, torch.device("cpu"), is_causal=True)
     bias = relation._bias(view)
     slopes = [2.0**-i for i in range(1, 9)]

@@ -1,14 +1,6 @@
 """One YAML file becomes one frozen `Config`; all its mistakes are told at once."""
 
-from mtcli.config.architectures import (
-    ARCHITECTURES,
-    AttentionConfig,
-    DecoderOnlyConfig,
-    Maps,
-    ModelConfig,
-    RnnConfig,
-    TransformerConfig,
-)
+from mtcli.config.architectures import ARCHITECTURES
 from mtcli.config.load import (
     HEAD,
     Setting,
@@ -22,12 +14,20 @@ from mtcli.config.load import (
     validate,
     yaml_mistake,
 )
+from mtcli.config.model import Maps, ModelConfig
+from mtcli.config.rnn import RnnConfig
 from mtcli.config.sections import (
     Config,
     DataConfig,
     SearchConfig,
     TokenizerConfig,
     TrainConfig,
+)
+from mtcli.config.transformers import (
+    NORM_EPSILON,
+    AttentionConfig,
+    DecoderOnlyConfig,
+    TransformerConfig,
 )
 
 __all__ = [
@@ -39,6 +39,7 @@ __all__ = [
     "DecoderOnlyConfig",
     "Maps",
     "ModelConfig",
+    "NORM_EPSILON",
     "RnnConfig",
     "SearchConfig",
     "Setting",

@@ -6,8 +6,9 @@ from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from mtcli.config.architectures import ModelSection, TransformerConfig
+from mtcli.config.architectures import ModelSection
 from mtcli.config.section import Beta, Real, Section, Whole
+from mtcli.config.transformers import TransformerConfig
 
 Pair = tuple[Path, Path]
 

@@ -15,7 +15,7 @@ from ctranslate2.specs.transformer_spec import (
     TransformerEncoderSpec,
 )
 
-from mtcli.config import AttentionConfig, DecoderOnlyConfig, TransformerConfig
+from mtcli.config import NORM_EPSILON, AttentionConfig, DecoderOnlyConfig, TransformerConfig
 from mtcli.export.tensors import (
     Array,
     Layers,
@@ -27,7 +27,6 @@ from mtcli.export.tensors import (
 )
 
 _ACTIVATIONS = {"relu": Activation.RELU, "gelu": Activation.GELU, "swish": Activation.SWISH}
-NORM_EPSILON = 1e-5  # torch's
 _NEVER = np.float32(-3e4)  # added to a score its weight is zero, and 16 bits can represent it
 
 
@@ -165,9 +164,8 @@ class Stack:
         """
         config = self.config
         distances = np.arange(2 * self.n_positions, dtype=np.float32)[:, None]
-        heads = np.arange(1, config.n_heads + 1, dtype=np.float32)
-        slopes = np.exp2(-8 * heads / config.n_heads) if config.positions == "alibi" else 0 * heads
-        bias: Array = -slopes * distances
+        slopes = config.slopes() if config.positions == "alibi" else [0.0] * config.n_heads
+        bias: Array = -np.array(slopes, np.float32) * distances
         return bias if config.window is None else np.where(distances > config.window, _NEVER, bias)
 
     def _set_positions(self, spec: TransformerEncoderSpec | TransformerDecoderSpec) -> None:

@@ -74,17 +74,16 @@ class Layers:
 def encoder_and_decoder(config: TransformerConfig) -> tuple[Layers, Layers]:
     """The two stacks of a transformer."""
     n, m = config.n_encoder_layers, config.n_decoder_layers
-    scales = (0.81 * (n**4 * m) ** (1 / 16), (3 * m) ** 0.25) if config.deep_norm else (1.0, 1.0)
+    encoder, decoder = config.residual_scales
     return (
-        Layers("encoder", n, "source_positions", "encoder_norm", scales[0]),
-        Layers("decoder", m, "target_positions", "decoder_norm", scales[1]),
+        Layers("encoder", n, "source_positions", "encoder_norm", encoder),
+        Layers("decoder", m, "target_positions", "decoder_norm", decoder),
     )
 
 
 def only_layers(config: DecoderOnlyConfig) -> Layers:
     """The one stack of a decoder-only transformer."""
-    n = config.n_layers
-    return Layers("layers", n, "positions", "norm", (2 * n) ** 0.25 if config.deep_norm else 1.0)
+    return Layers("layers", config.n_layers, "positions", "norm", config.residual_scale)
 
 
 def with_plain_residuals(

@@ -5,12 +5,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from mtcli.config import AttentionConfig
+from mtcli.config import NORM_EPSILON, AttentionConfig
 from mtcli.models.base import State
 from mtcli.models.relations import Relation
 from mtcli.models.view import Blocks, View
-
-NORM_EPSILON = 1e-5
 
 
 class RmsNorm(nn.RMSNorm):

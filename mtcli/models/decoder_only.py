@@ -100,7 +100,15 @@ class DecoderOnly(PieceModel[PrefixState]):
         words = torch.cat([state.words, torch.ones_like(target, dtype=torch.bool)], dim=1)
         places = torch.arange(start, start + n_new, device=target.device) - state.n_padding
         x = self.dropout(self.positions(self.target_embedding(target), places))
-        view = View(n_new, start + n_new, target.device, words, start, True, self.config.window)
+        view = View(
+            n_queries=n_new,
+            n_keys=start + n_new,
+            device=target.device,
+            words=words,
+            start=start,
+            is_causal=True,
+            window=self.config.window,
+        )
         return x, replace(state, words=words), view
 
     def _through_layers(
@@ -124,4 +132,4 @@ def _padded_in_front(source: Tensor) -> Tensor:
 def _depth(config: DecoderOnlyConfig) -> Depth:
     if not config.deep_norm:
         return Depth()
-    return Depth((2 * config.n_layers) ** 0.25, (8 * config.n_layers) ** -0.25)
+    return Depth(config.residual_scale, (8 * config.n_layers) ** -0.25)

@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812  (torch's own name for it)
 from torch import Tensor, nn
 
-from mtcli.config import AttentionConfig, ModelConfig
-from mtcli.models.attention import NORM_EPSILON, Attention, Past, RmsNorm
+from mtcli.config import NORM_EPSILON, AttentionConfig, ModelConfig
+from mtcli.models.attention import Attention, Past, RmsNorm
 from mtcli.models.base import S, TrainableModel
 from mtcli.models.relations import self_relation
 from mtcli.models.view import View

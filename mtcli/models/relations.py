@@ -1,7 +1,7 @@
 """How attention mixes values, and what it knows of where they stand."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F  # noqa: N812  (torch's own name for it)
@@ -69,10 +69,9 @@ class Alibi(Relation):
 
     slopes: Tensor
 
-    def __init__(self, n_heads: int) -> None:
+    def __init__(self, slopes: Sequence[float]) -> None:
         super().__init__()
-        exponents = 8 * torch.arange(1, n_heads + 1) / n_heads
-        self.register_buffer("slopes", 2.0**-exponents, persistent=False)  # [H]
+        self.register_buffer("slopes", torch.tensor(slopes), persistent=False)  # [H]
 
     def _bias(self, view: View) -> Tensor:
         bias = -self.slopes[:, None, None] * view.distances.abs()  # [H, T, S]
@@ -122,7 +121,7 @@ class Relative(Relation):
 
 _RELATIONS: dict[str, Callable[[AttentionConfig], Relation]] = {
     "rotary": lambda config: Rotary(config.d_head),
-    "alibi": lambda config: Alibi(config.n_heads),
+    "alibi": lambda config: Alibi(config.slopes()),
     "relative": lambda config: Relative(config.d_head, config.max_distance),
 }
 

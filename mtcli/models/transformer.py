@@ -137,5 +137,6 @@ def _depths(config: TransformerConfig) -> tuple[Depth, Depth]:
     if not config.deep_norm:
         return Depth(), Depth()
     n, m = config.n_encoder_layers, config.n_decoder_layers
-    both = (n**4 * m) ** (1 / 16)
-    return Depth(0.81 * both, 0.87 / both), Depth((3 * m) ** 0.25, (12 * m) ** -0.25)
+    gains = 0.87 / (n**4 * m) ** (1 / 16), (12 * m) ** -0.25
+    encoder, decoder = map(Depth, config.residual_scales, gains)
+    return encoder, decoder
