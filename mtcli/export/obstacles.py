@@ -4,7 +4,7 @@ Every option of the transformer stands here, so that one that nobody has thought
 not left out of an export in silence.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from mtcli.config import AttentionConfig, DecoderOnlyConfig, ModelConfig, TransformerConfig
@@ -44,12 +44,7 @@ def obstacles(config: ModelConfig) -> list[str]:
         unheard_of = f"it has nothing like model.arch={config.arch}"
         return [_ARCHITECTURES.get(config.arch, unheard_of)]
     unknown = [_unknown(key, value) for key, value in config]
-    together: Iterator[str] = iter(())
-    if isinstance(config, TransformerConfig):
-        together = _of_transformers(config)
-    elif isinstance(config, DecoderOnlyConfig):
-        together = _of_language_models(config)
-    return [*filter(None, unknown), *together]
+    return [*filter(None, unknown), *_TOGETHER[config.arch](config)]
 
 
 def _unknown(key: str, value: Any) -> str | None:
@@ -91,3 +86,9 @@ def _of_language_models(config: DecoderOnlyConfig) -> Iterator[str]:
             "its language models have one matrix of embeddings for all they read "
             f"(model.tied_embeddings={config.tied_embeddings})"
         )
+
+
+_TOGETHER: dict[str, Callable[[Any], Iterator[str]]] = {
+    "transformer": _of_transformers,
+    "decoder_only": _of_language_models,
+}

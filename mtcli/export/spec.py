@@ -1,8 +1,8 @@
 """Our tensors in CTranslate2's words: one small function for each layer it has."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from ctranslate2.specs import TransformerSpec
@@ -27,6 +27,7 @@ from mtcli.export.tensors import (
 )
 
 _ACTIVATIONS = {"relu": Activation.RELU, "gelu": Activation.GELU, "swish": Activation.SWISH}
+Spec: TypeAlias = TransformerSpec | TransformerDecoderModelSpec
 _NEVER = np.float32(-3e4)  # added to a score its weight is zero, and 16 bits can represent it
 
 
@@ -36,33 +37,55 @@ def model_spec(
     vocabularies: tuple[Sequence[str], Sequence[str]],
     *,
     n_positions: int,
-) -> TransformerSpec | TransformerDecoderModelSpec:
+) -> Spec:
     """The model that has these weights, for sentences of up to `n_positions` pieces."""
-    spec: TransformerSpec | TransformerDecoderModelSpec
-    if isinstance(config, DecoderOnlyConfig):
-        layers = only_layers(config)
-        tensors = _plain_tensors(config, weights, layers)
-        # Source and target are one text. Its own distances are too large by the length of a source
-        # that is read at once, which a bias that falls with the distance does not mind.
-        spec = TransformerDecoderModelSpec(
-            Stack(config, tensors, layers, 2 * n_positions).language_model()
-        )
-        spec.register_vocabulary(list(vocabularies[1]))
-    elif isinstance(config, TransformerConfig):
-        encoder, decoder = encoder_and_decoder(config)
-        tensors = _plain_tensors(config, weights, encoder, decoder)
-        spec = TransformerSpec(
-            Stack(config, tensors, encoder, n_positions).encoder(),
-            Stack(config, tensors, decoder, n_positions).decoder(config.alignment_layer),
-        )
-        spec.config.add_source_eos = True
-        spec.register_source_vocabulary(list(vocabularies[0]))
-        spec.register_target_vocabulary(list(vocabularies[1]))
-    else:
-        raise TypeError(config.arch)
+    spec, tensors = _SPECS[config.arch](config, weights, vocabularies, n_positions)
     tensors.check_all_used()
     spec.config.layer_norm_epsilon = NORM_EPSILON
     return spec
+
+
+def _transformer(
+    config: TransformerConfig,
+    weights: Mapping[str, Array],
+    vocabularies: tuple[Sequence[str], Sequence[str]],
+    n_positions: int,
+) -> tuple[Spec, Tensors]:
+    encoder, decoder = encoder_and_decoder(config)
+    tensors = _plain_tensors(config, weights, encoder, decoder)
+    spec = TransformerSpec(
+        Stack(config, tensors, encoder, n_positions).encoder(),
+        Stack(config, tensors, decoder, n_positions).decoder(config.alignment_layer),
+    )
+    spec.config.add_source_eos = True
+    spec.register_source_vocabulary(list(vocabularies[0]))
+    spec.register_target_vocabulary(list(vocabularies[1]))
+    return spec, tensors
+
+
+def _language_model(
+    config: DecoderOnlyConfig,
+    weights: Mapping[str, Array],
+    vocabularies: tuple[Sequence[str], Sequence[str]],
+    n_positions: int,
+) -> tuple[Spec, Tensors]:
+    """Source and target are one text.
+
+    CTranslate2 takes distances in a text that is read at once for larger than they are, all by the
+    same number, which a bias that falls with the distance does not mind.
+    """
+    layers = only_layers(config)
+    tensors = _plain_tensors(config, weights, layers)
+    stack = Stack(config, tensors, layers, 2 * n_positions)
+    spec = TransformerDecoderModelSpec(stack.language_model())
+    spec.register_vocabulary(list(vocabularies[1]))
+    return spec, tensors
+
+
+_SPECS: dict[str, Callable[..., tuple[Spec, Tensors]]] = {
+    "transformer": _transformer,
+    "decoder_only": _language_model,
+}
 
 
 def _plain_tensors(
