@@ -363,6 +363,16 @@ def test_a_faster_machine_takes_less_time_and_more_cores_help():
     assert seconds(MACHINE) / 2 < seconds(four_cores) < seconds(MACHINE)
 
 
+def test_to_guess_the_source_as_well_takes_longer():
+    language_model = ("model.arch", "decoder_only"), ("model.source_attention", "causal")
+
+    def speed(side):
+        settings = (*language_model, ("model.loss_on", side))
+        return planned(SURVEY, MACHINE, *settings).estimate.tokens_per_second
+
+    assert speed("both") < speed("target")
+
+
 def test_the_survey_is_near_what_real_tokenizers_do(demo):
     half = Corpus(demo.source[:5_000], demo.target[:5_000])
     seen = survey(half)

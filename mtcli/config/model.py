@@ -50,6 +50,11 @@ class ModelConfig(Section):
     def maps(self) -> list[Maps]:
         """The matrices between embeddings and output."""
 
+    @property
+    def guesses(self) -> tuple[Side, ...]:
+        """The sides whose pieces are guessed in training."""
+        return ("target",)
+
     @abstractmethod
     def n_other_parameters(self) -> int:
         """Of all that is neither in a map nor in an embedding."""

@@ -215,6 +215,11 @@ class DecoderOnlyConfig(AttentionConfig):
         return max(0, self.n_layers - 2)
 
     @property
+    def guesses(self) -> tuple[Side, ...]:
+        """The sides whose pieces are guessed in training."""
+        return ("source", "target") if self.loss_on == "both" else ("target",)
+
+    @property
     def residual_scale(self) -> float:
         """How much the sum so far counts in a residual (DeepNorm)."""
         return (2 * self.n_layers) ** 0.25 if self.deep_norm else 1.0

@@ -95,7 +95,8 @@ def step_seconds(config: Config, work: Workload, machine: Machine) -> float:
     tokens = step_tokens(config, work)
     targets = tokens * work.target_share
     sides = {"source": tokens - targets, "target": targets}
-    flops = targets * 6 * config.tokenizer.vocab_size * model.d_model
+    n_guesses = sum(sides[side] for side in model.guesses)
+    flops = n_guesses * 6 * config.tokenizer.vocab_size * model.d_model
     for maps in model.maps():
         n_tokens = sum(sides[side] for side in maps.reads)
         # Two for each weight that a token meets, once forward and twice backward.
