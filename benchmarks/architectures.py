@@ -68,6 +68,7 @@ ROAD = (  # what the chart's lines show
     "RNN, bilinear, input feeding",
     "decoder-only, prefix",
     "transformer",
+    "transformer, relative",
 )
 N_LENGTHS = 5  # parts of the test set, from short to long sources
 N_TRIED = 24  # steps that each makes in turns with the others, before

@@ -113,15 +113,20 @@ class Attention(nn.Module):
         """Let positions of `x` [B, T, D] look at `seen` as `view` allows it."""
         queries, keys, values = self._compared(x, seen, view)
         dropout = self.dropout if self.training else 0.0
-        if view.is_long:
-            blocks = Blocks.of(view)
-            queries, keys, values = blocks.queries(queries), blocks.keys(keys), blocks.keys(values)
-            short = blocks.short_view(len(x))
-            mixed = blocks.joined(self.relation.mix(queries, keys, values, short, dropout))
-        else:
-            mixed = self.relation.mix(queries, keys, values, view, dropout)  # [B, H, T, E]
+        mix = self._mix_in_blocks if view.is_long else self.relation.mix
+        mixed: Tensor = mix(queries, keys, values, view, dropout)  # [B, H, T, E]
         output: Tensor = self.to_output(mixed.transpose(1, 2).flatten(2))  # [B, T, D]
         return output
+
+    # Blocks of any length are not for torch.compile, which needs minutes for each.
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def _mix_in_blocks(
+        self, queries: Tensor, keys: Tensor, values: Tensor, view: View, dropout: float
+    ) -> Tensor:
+        blocks = Blocks.of(view)
+        short = blocks.short_view(len(queries))
+        parts = blocks.queries(queries), blocks.keys(keys), blocks.keys(values)
+        return blocks.joined(self.relation.mix(*parts, short, dropout))
 
     def weights(self, x: Tensor, seen: KeyValues, view: View) -> Tensor:
         """How much each position of `x` [B, T, D] looks at each of `seen`: [B, H, T, S]."""

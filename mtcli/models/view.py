@@ -1,7 +1,6 @@
 """Who may look at whom: what self-attention and cross-attention see of a row of positions."""
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 import torch.nn.functional as F  # noqa: N812  (torch's own name for it)
@@ -20,13 +19,13 @@ class View:
     is_causal: bool = False  # positions see themselves and what comes before them
     window: int | None = None  # how far they see, to each side
 
-    @cached_property
+    @property
     def distances(self) -> Tensor:
         """How far each query stands behind each key [T, S]."""
         queries = torch.arange(self.start, self.start + self.n_queries, device=self.device)
         return queries[:, None] - torch.arange(self.n_keys, device=self.device)
 
-    @cached_property
+    @property
     def mask(self) -> Tensor | None:
         """What is allowed [B, 1, T, S], or with 1 for B; None: everything."""
         by_place = self._by_place()
@@ -38,7 +37,7 @@ class View:
         # Padding that sees nothing but padding may see itself: weights of nothing are not numbers.
         return (by_word & by_place) | (self.distances == 0)
 
-    @cached_property
+    @property
     def penalty(self) -> Tensor | None:
         """The mask as what is added to scores: 0 or minus infinity."""
         return None if self.mask is None else torch.where(self.mask, 0.0, -torch.inf)
