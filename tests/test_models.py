@@ -312,6 +312,24 @@ def test_half_precision_is_nearly_the_same(model, source, target, dtype):
     assert all(gradient.isfinite().all() for gradient in gradients)
 
 
+@pytest.mark.parametrize(
+    ("config", "is_whole"),
+    [
+        (tiny_model_config(), True),
+        (tiny_decoder_only(), True),
+        (tiny_model_config(window=1, positions="relative"), False),  # blocks stay as they are
+    ],
+    ids=["transformer", "decoder-only", "window"],
+)
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # by torch, of itself
+def test_torch_can_compile_it(config, is_whole, source, target):
+    model = build_model(config, V, V).eval()
+    compiled = torch.compile(model.lessons, dynamic=True, fullgraph=is_whole, backend="eager")
+    for words in (source, source[:, :3]):
+        [(vectors, _)] = compiled(words, target, target)
+        torch.testing.assert_close(vectors, model.lessons(words, target, target)[0][0])
+
+
 def test_ten_sentences_are_learned_by_heart(model):
     torch.manual_seed(0)
     source = torch.randint(4, V, (10, 5))
