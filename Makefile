@@ -32,7 +32,7 @@ demo: .venv/core
 	@echo "Now yours:   echo 'The old woman reads a book.' | $(BIN)/mtcli translate $(DEMO)"
 
 test: .venv/extras
-	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 lint: .venv/extras
 	$(BIN)/ruff format --check .
