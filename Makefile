@@ -7,7 +7,7 @@ DEMO = runs/demo
 
 help:
 	@echo "make demo    train on data/demo, translate, evaluate (about 5 minutes, set-up included)"
-	@echo "make test    run all tests (under 6 minutes)"
+	@echo "make test    run all tests (about 4 minutes)"
 	@echo "make lint    ruff and mypy"
 	@echo "make clean   remove what make has made"
 

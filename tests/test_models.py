@@ -299,6 +299,20 @@ def test_every_architecture_has_a_section_of_its_own():
     assert models.ARCHITECTURES.keys() == ARCHITECTURES.keys()
 
 
+def test_gradients_are_the_same_in_parts_as_at_once(model, source, target):
+    model.eval()
+    found = []
+    for parts in ([5], [2, 1, 2]):
+        state, logits = model.encode(source), []
+        for part in target.split(parts, dim=1):
+            said, state = model.decode(part, state)
+            logits.append(said)
+        model.zero_grad()
+        torch.cat(logits, dim=1).square().sum().backward()
+        found.append({name: p.grad for name, p in model.named_parameters()})
+    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_half_precision_is_nearly_the_same(model, source, target, dtype):
     model.eval()

@@ -67,7 +67,8 @@ def split_parameters(
     """The matrices between hidden layers, and all other parameters; frozen ones are neither.
 
     Rows of an embedding or of the output belong to single pieces and get gradients of their own;
-    making such a matrix orthogonal would move the rare pieces as far as the frequent ones.
+    making such a matrix orthogonal would move the rare pieces as far as the frequent ones. (Vectors
+    of distances are no such rows: every distance occurs in every batch.)
     """
     of_pieces = {
         id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)
