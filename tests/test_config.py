@@ -60,7 +60,10 @@ def test_an_override_beats_the_file_and_the_file_beats_the_default(load):
         ("data: {}", "data.train: required; name the two files"),
         ("data: {train: a}", "data.train: must be two files, [source, target] (got 'a')"),
         (DATA + "model: {arch: cnn}", "model.arch: must be one of 'transformer', 'decoder_only',"),
-        (DATA + "model: {arch: rnn, n_heads: 2}", "model.n_heads: unknown key; another model.arch"),
+        (
+            DATA + "model: {arch: rnn, n_heads: 2}",
+            "model.n_heads: unknown key; it belongs to model.arch=transformer and decoder_only",
+        ),
         (DATA + "model: 5", "model: expected a section (got 5)"),
         (DATA + "model: {n_heads: 5}", "model: n_heads=5 does not divide d_model=192"),
         (
@@ -159,3 +162,13 @@ def test_the_reference_is_a_configuration_of_all_keys_and_defaults():
 @pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.yaml")), ids=lambda path: path.name)
 def test_every_shipped_config_is_valid(path):
     assert load_config(path).data.train
+
+
+def test_of_another_architecture_only_the_name_is_told():
+    files = [("data.train", ["a.en", "a.de"])]
+    old = load_config(None, [*files, ("model.arch", "rnn"), ("model.cell", "gru")])
+    new = load_config(None, [*files, ("train.steps", 7)])
+    assert differences(old, new) == [
+        "model.arch: rnn before, transformer now",
+        f"train.steps: {old.train.steps} before, 7 now",
+    ]

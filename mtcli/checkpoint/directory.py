@@ -223,8 +223,8 @@ def describe(directory: Path) -> list[tuple[str, str]]:
         ("architecture", config.model.summary()),
         ("parameters", f"{info.n_parameters:,}"),
         ("vocabulary", f"SentencePiece {config.tokenizer.kind}, {vocabulary}"),
-        ("training", f"{info.step:,} of {config.train.steps:,} steps, {config.train.optimizer}"),
-        *([("weights", info.weights)] if info.weights else []),
+        ("training", f"at most {config.train.steps:,} steps, {config.train.optimizer}"),
+        ("weights", info.weights or f"those of step {info.step:,}"),
         *_score(info),
     ]
 

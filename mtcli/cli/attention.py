@@ -29,7 +29,9 @@ def attention(
 ) -> None:
     """Show what a model looks at: a map of source pieces (across) and target pieces (down).
 
-    Of a transformer these are the mean weights of all heads in the last layer but one.
+    A hyphen is before pieces that continue a word. Of a transformer these are the mean weights of
+    all heads in the last layer but one of the decoder, if it has two; of a decoder-only model, the
+    part of them that goes to the source.
     """
     from mtcli.engines import open_engine
     from mtcli.translation.looking import look
@@ -72,7 +74,7 @@ def _names(pieces: Iterable[str]) -> Iterator[str]:
 
     for i, piece in enumerate(pieces):
         is_start = i == 0 or piece.startswith(WORD_START)
-        yield piece.removeprefix(WORD_START) if is_start else f"-{piece}"
+        yield (piece.removeprefix(WORD_START) or WORD_START) if is_start else f"-{piece}"
 
 
 def _upright(names: list[str]) -> Iterator[str]:

@@ -8,6 +8,7 @@ from typing import Any, get_args
 import yaml
 from pydantic import ValidationError
 
+from mtcli.config.architectures import ARCHITECTURES
 from mtcli.config.section import Section
 from mtcli.config.sections import Config
 from mtcli.errors import ConfigError
@@ -77,8 +78,17 @@ def to_yaml(config: Config) -> str:
 
 
 def differences(old: Config, new: Config) -> list[str]:
-    """One line for each setting in which two configurations differ."""
+    """One line for each setting in which two configurations differ.
+
+    What another architecture is like is told by its name.
+    """
     before, after = dict(leaves(old.model_dump())), dict(leaves(new.model_dump()))
+    arch = "model.arch"
+    if before[arch] != after[arch]:
+        before, after = (
+            {key: value for key, value in tree.items() if key == arch or key[:6] != arch[:6]}
+            for tree in (before, after)
+        )
     return [
         f"{key}: {before.get(key)} before, {after.get(key)} now"
         for key in {**before, **after}
@@ -184,7 +194,9 @@ def _location(problem: Mapping[str, Any]) -> tuple[Any, ...]:
 def _advice(unknown: str) -> str:
     known = list(_dotted_keys(Config))
     if unknown in known:
-        return "another model.arch has it; configs/reference.yaml lists the keys of each"
+        name = unknown.removeprefix("model.")
+        owners = [arch for arch, config in ARCHITECTURES.items() if name in config.model_fields]
+        return f"it belongs to model.arch={' and '.join(owners)}; see configs/reference.yaml"
     name = unknown.rpartition(".")[2]
     elsewhere = [key for key in known if key.rpartition(".")[2] == name]
     close = elsewhere or get_close_matches(unknown, known, n=1)

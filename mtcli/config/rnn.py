@@ -38,9 +38,9 @@ class RnnConfig(ModelConfig):
     def summary(self) -> str:
         """The architecture in a few words."""
         layers = f"{self.n_encoder_layers}+{self.n_decoder_layers} layers"
-        return (
-            f"{self.arch}, {self.cell}, {layers}, width {self.d_model}, attention {self.attention}"
-        )
+        fed = ", input feeding" if self.is_fed else ""
+        attention = f"attention {self.attention}{fed}"
+        return f"{self.arch}, {self.cell}, {layers}, width {self.d_model}, {attention}"
 
     def maps(self) -> list[Maps]:
         """Cells, the way from encoder to decoder, and attention."""

@@ -75,10 +75,21 @@ class AttentionConfig(ModelConfig):
         return [2.0 ** (-8 * head / self.n_heads) for head in range(1, self.n_heads + 1)]
 
     def _words(self) -> str:
-        usual = self.positions == "sinusoidal"
-        positions = "" if usual else f", positions: {self.positions}"
-        local = f", window {self.window}" if self.window else ""
-        return f"width {self.d_model}, {self.n_heads} heads{positions}{local}"
+        heads = f"{self.n_heads} heads" if self.n_heads > 1 else "1 head"
+        unusual = {
+            f"positions: {self.positions}": self.positions != "sinusoidal",
+            f"window {self.window}": self.window is not None,
+            f"{self.n_kv_heads} of keys": self.n_kv_heads is not None,
+            "post-norm": self.norm == "post" and not self.deep_norm,
+            "deep norm": self.deep_norm,
+            "RMS norm": self.norm_kind == "rms",
+            "query-key norm": self.qk_norm,
+            f"gated {self.activation}": self.gated,
+            "no biases": not self.biases,
+        }
+        return ", ".join(
+            [f"width {self.d_model}", heads, *(word for word, has in unusual.items() if has)]
+        )
 
     def _map(self, rows: int, columns: int, reads: tuple[Side, ...], n: int) -> Maps:
         return Maps(rows, columns, reads, n, n_biases=int(self.biases))

@@ -79,17 +79,22 @@ class TorchEngine(Engine):
     @torch.inference_mode()
     def _attentions(
         self, source: Tensor, rows: list[list[int]], found: list[list[Hypothesis]]
-    ) -> list[list[Sequence[Sequence[float]] | None]]:
+    ) -> list[list[Sequence[Sequence[float]]]]:
         """What each hypothesis looked at: teacher forcing with what was found."""
         flat = [(i, hypothesis) for i, best in enumerate(found) for hypothesis in best]
         # A position looks at the source before it says its piece.
         target = pad([[BOS_ID, *h.ids[:-1]] for _, h in flat], PAD_ID).to(self.device)
         owners = torch.tensor([i for i, _ in flat], device=self.device)
         weights = self.model.alignment(source[owners], target)  # [B*n, T, S]
-        result: list[list[Sequence[Sequence[float]] | None]] = [[] for _ in found]
+        if weights is None:
+            raise EngineError(
+                "the model looks at nothing but its own memory (model.attention=none)",
+                hint="leave out --alignment; configs/rnn.yaml has a model that looks back",
+            )
+        result: list[list[Sequence[Sequence[float]]]] = [[] for _ in found]
         for k, (i, hypothesis) in enumerate(flat):
             n_target, n_source = len(hypothesis.ids), len(rows[i]) - 1
-            result[i].append(None if weights is None else weights[k, :n_target, :n_source].tolist())
+            result[i].append(weights[k, :n_target, :n_source].tolist())
         return result
 
 

@@ -87,9 +87,15 @@ def _machine(machine: Machine) -> str:
     return f"{cores}, {machine.memory / 1e9:.0f} GB of memory, {machine.gflops:.0f} GFLOP/s; no GPU"
 
 
+_STATE = 4  # numbers for each parameter: itself, its gradient, and two of the optimizer
+
+
 def _memory(plan: Plan) -> str:
     needed, there = plan.estimate.memory, plan.machine.training_memory
-    warning = "; that may be too much: lower data.batch_tokens" if needed > there else ""
+    too_large = "data.batch_tokens"
+    if 4 * _STATE * plan.estimate.n_parameters > there:
+        too_large = "model.d_model, or the number of layers"
+    warning = f"; that may be too much: lower {too_large}" if needed > there else ""
     return f"about {needed / 1e9:.1f} GB of {there / 1e9:.0f}{warning}"
 
 

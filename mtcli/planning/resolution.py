@@ -40,7 +40,7 @@ def resolve(wish: Wish) -> Config:
     """The configuration of a run that needs no plan: it has begun, or there is a file."""
     if wish.file is None and goes_on(wish):
         _check(wish)
-        return overlaid(load_saved_config(wish.out), _said(wish))
+        return _overlaid(load_saved_config(wish.out), _said(wish))
     return load_config(wish.file, _settings(wish))
 
 
@@ -54,7 +54,7 @@ def goes_on(wish: Wish) -> bool:
 def _is_still_planned(wish: Wish) -> bool:
     """Whether a plan that nothing has come of yet is one for the same corpus and settings."""
     saved = load_saved_config(wish.out)
-    config = overlaid(saved, _said(wish))
+    config = _overlaid(saved, _said(wish))
     if not has_settings(wish.out, config):
         return False
     corpus = corpus_line(review(read_corpus(*config.data.train, lambda _: None), config))
@@ -84,6 +84,13 @@ def _settings(wish: Wish) -> list[Setting]:
         for section in ("tokenizer", "model")
     ]
     return [*inherited, *_said(wish)]
+
+
+def _overlaid(saved: Config, said: list[Setting]) -> Config:
+    """`saved` with what is said now; of another architecture it has nothing to keep."""
+    arch = flat(said).get("model.arch", saved.model.arch)
+    other = [] if arch == saved.model.arch else [("model", {"arch": arch})]
+    return overlaid(saved, [*other, *said])
 
 
 def _outlives(wish: Wish, parent: Path) -> bool:

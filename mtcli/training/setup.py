@@ -13,6 +13,8 @@ from mtcli.checkpoint.directory import LOG, WeightsInfo
 from mtcli.checkpoint.weights import load_into, load_model, save_weights
 from mtcli.config import Config
 from mtcli.distributed import ALONE, Processes
+from mtcli.engines.pytorch import is_out_of_memory
+from mtcli.errors import ConfigError
 from mtcli.feed import Augmentation, Feed, Group, Position, Share, prepared_ahead
 from mtcli.models import TrainableModel, build_model, parameters_of
 from mtcli.optim import MovingAverage, build_optimizers, exchanged, freeze
@@ -141,7 +143,15 @@ def build_run(config: Config, place: Place, data: Prepared) -> Run:
     """A new run: a function of its data, its settings and its seed."""
     torch.manual_seed(config.train.seed)
     sizes = len(data.tokenizers.source), len(data.tokenizers.target)
-    model = build_model(config.model, *sizes)
+    try:
+        model = build_model(config.model, *sizes)
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        raise ConfigError(
+            "the model itself does not fit into memory",
+            hint="lower model.d_model, the number of layers or tokenizer.vocab_size",
+        ) from error
     if config.train.start_from:
         parent = load_model(config.train.start_from, torch.device("cpu")).model
         load_into(model, parameters_of(parent).items(), origin=config.train.start_from)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from mtcli.engines import Opened, Source
-from mtcli.errors import DataError, EngineError
+from mtcli.errors import DataError
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,6 @@ def look(opened: Opened, line: str) -> Looks:
     options = replace(opened.search, n_best=1, with_alignment=True)
     limit = options.limit(len(pieces))
     [[best]] = opened.engine.search([Source(tuple(pieces))], options, limit)
-    if best.attention is None:
-        raise EngineError(
-            "the model looks at nothing but its own memory (model.attention=none)",
-            hint="configs/rnn.yaml has one that looks back",
-        )
+    assert best.attention is not None  # which was asked for
     text = opened.tokenizers.target.text(best.pieces)
     return Looks(text, pieces, best.pieces, [row[: len(pieces)] for row in best.attention])
