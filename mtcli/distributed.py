@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import PrefixStore  # type: ignore[attr-defined]  # but it is there
 from torch.distributed.rendezvous import rendezvous
-from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 T = TypeVar("T")
 
@@ -111,8 +111,22 @@ def never_freed(thing: T) -> T:
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """All of a tensor of which each process may hold a part (FSDP); all of them must ask."""
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+    """All of a tensor of which each process may hold a part (FSDP); all of them must ask.
+
+    torch's own `full_tensor` crashes now and then with gloo (2.13), in its wait for the others.
+    """
+    if not isinstance(tensor, DTensor):
+        return tensor
+    if tensor.placements != (Shard(0),):
+        return tensor.full_tensor()
+    mesh, own = tensor.device_mesh, tensor.to_local().detach()
+    n_rows, *rest = tensor.shape
+    most = -(-n_rows // mesh.size())  # rows of a part; the last parts may have fewer, or none
+    padded = own.new_zeros(most, *rest)
+    padded[: len(own)] = own
+    parts = [torch.empty_like(padded) for _ in range(mesh.size())]
+    dist.all_gather(parts, padded, group=mesh.get_group())
+    return torch.cat(parts)[:n_rows]
 
 
 def placed(tensor: Tensor, *, like: Tensor) -> Tensor:
