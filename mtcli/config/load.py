@@ -83,17 +83,10 @@ def differences(old: Config, new: Config) -> list[str]:
     What another architecture is like is told by its name.
     """
     before, after = dict(leaves(old.model_dump())), dict(leaves(new.model_dump()))
-    arch = "model.arch"
-    if before[arch] != after[arch]:
-        before, after = (
-            {key: value for key, value in tree.items() if key == arch or key[:6] != arch[:6]}
-            for tree in (before, after)
-        )
-    return [
-        f"{key}: {before.get(key)} before, {after.get(key)} now"
-        for key in {**before, **after}
-        if before.get(key) != after.get(key)
-    ]
+    changed = [key for key in {**before, **after} if before.get(key) != after.get(key)]
+    if (arch := "model.arch") in changed:
+        changed = [key for key in changed if key == arch or not key.startswith("model.")]
+    return [f"{key}: {before.get(key)} before, {after.get(key)} now" for key in changed]
 
 
 def _read(path: Path) -> Any:

@@ -110,11 +110,7 @@ def _converted(model: Path, quantization: str) -> tuple[dict[str, bytes], Manife
     config = load_saved_config(model)
     shape, reasons = config.model, obstacles(config.model)
     if reasons or not isinstance(shape, AttentionConfig):
-        lines = "".join(f"\n  {reason}" for reason in reasons)
-        raise NotExportableError(
-            f"CTranslate2 cannot run {model}:{lines}",
-            hint="`mtcli translate` uses torch for it, with --engine torch or without --engine",
-        )
+        raise _refusal(model, reasons)
     weights_info(model)  # refuses what is missing or damaged
     tokenizers = load_tokenizers(model)
     longest = max(1024, config.data.max_length + 1, config.search.max_length)
@@ -122,12 +118,8 @@ def _converted(model: Path, quantization: str) -> tuple[dict[str, bytes], Manife
     weights = load_file(model / WEIGHTS)
     if not all(np.isfinite(weight).all() for weight in weights.values()):
         raise CheckpointError(f"{model / WEIGHTS} is damaged: not all of its weights are numbers")
-    spec = model_spec(
-        shape,
-        weights,
-        (tokenizers.source.vocabulary, tokenizers.target.vocabulary),
-        n_positions=n_positions,
-    )
+    vocabularies = tokenizers.source.vocabulary, tokenizers.target.vocabulary
+    spec = model_spec(shape, weights, vocabularies, n_positions=n_positions)
     spec.validate()
     spec.optimize(quantization=None if quantization == "float32" else quantization)
     with TemporaryDirectory() as scratch:
@@ -142,6 +134,14 @@ def _converted(model: Path, quantization: str) -> tuple[dict[str, bytes], Manife
         is_language_model=spec.name == "TransformerDecoderSpec",
         search=SearchOptions(**config.search.model_dump()),
         files={name: zlib.crc32(content) for name, content in files.items()},
+    )
+
+
+def _refusal(model: Path, reasons: list[str]) -> NotExportableError:
+    lines = "".join(f"\n  {reason}" for reason in reasons)
+    return NotExportableError(
+        f"CTranslate2 cannot run {model}:{lines}",
+        hint="`mtcli translate` uses torch for it, with --engine torch or without --engine",
     )
 
 

@@ -1,7 +1,7 @@
 """What CTranslate2 can express of a model, and why it cannot express the rest.
 
-Every option of the transformer stands here, so that one that nobody has thought of is refused and
-not left out of an export in silence.
+Every option of transformers and language models stands here, so that one that nobody has thought of
+is refused and not left out of an export in silence.
 """
 
 from collections.abc import Callable, Iterator

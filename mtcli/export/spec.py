@@ -160,7 +160,7 @@ class Stack:
             yield layer, self.tensors.part(f"{self.layers.name}.{i}")
 
     def _options(self) -> dict[str, Any]:
-        """What both sides have in common."""
+        """What all stacks have in common."""
         config = self.config
         return {
             "pre_norm": config.norm == "pre",

@@ -115,7 +115,7 @@ class Formats:
         if self.with_scores:
             facts["score"] = round(candidate.score, 4)
         if self.with_alignment:
-            looks = candidate.alignment is not None  # null for a model without attention
+            looks = candidate.alignment is not None  # else nobody has watched: null
             facts["alignment"] = _links(candidate) if looks else None
         return facts
 
