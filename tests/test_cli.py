@@ -811,3 +811,10 @@ def test_the_mean_of_models_is_a_model(model, tmp_path):
     assert "the mean of 2 models" in result.stdout
     assert run("translate", tmp_path / "mean", stdin=b"the man\n").exit_code == 0
     assert "the mean of 2 models" in run("info", tmp_path / "mean").stdout
+
+
+def test_another_architecture_in_a_run_that_has_begun_is_refused_by_its_name(model, corpus_files):
+    result = run("train", *corpus_files, "--out", model, "--set", "model.arch=rnn")
+    assert result.exit_code == 1
+    assert "model.arch: transformer before, rnn now" in result.stderr
+    assert "unknown key" not in result.stderr
