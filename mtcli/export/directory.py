@@ -102,6 +102,7 @@ def _converted(model: Path, quantization: str) -> tuple[dict[str, bytes], Manife
     from mtcli.checkpoint.directory import CONFIG, WEIGHTS, load_saved_config, weights_info
     from mtcli.config import AttentionConfig
     from mtcli.export.obstacles import obstacles
+    from mtcli.export.quantization import quantize
     from mtcli.export.spec import model_spec
     from mtcli.tokenizer import load_tokenizers
 
@@ -121,7 +122,7 @@ def _converted(model: Path, quantization: str) -> tuple[dict[str, bytes], Manife
     vocabularies = tokenizers.source.vocabulary, tokenizers.target.vocabulary
     spec = model_spec(shape, weights, vocabularies, n_positions=n_positions)
     spec.validate()
-    spec.optimize(quantization=None if quantization == "float32" else quantization)
+    quantize(spec, quantization)
     with TemporaryDirectory() as scratch:
         spec.save(scratch)
         files = {path.name: path.read_bytes() for path in sorted(Path(scratch).iterdir())}
