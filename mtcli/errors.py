@@ -20,6 +20,10 @@ class ConfigError(MtcliError):
     """The configuration file or a --set override is not usable."""
 
 
+class OptionsError(ConfigError, ValueError):
+    """A search or sampling option is out of range."""
+
+
 class DataError(MtcliError):
     """A corpus, a tokenizer file or standard input is not usable."""
 

@@ -2,11 +2,40 @@
 
 import math
 from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any, NamedTuple
+
+from mtcli.errors import OptionsError
 
 FORMATS = ("text", "tsv", "jsonl")
 ENGINES = ("auto", "ctranslate2", "torch")
 QUANTIZATIONS = ("int8", "int16", "float32", "float16", "bfloat16")
 _MANY = 2**31 - 1
+
+
+class Limits(NamedTuple):
+    """Smallest and largest allowed value of an option."""
+
+    low: float
+    high: float
+
+
+# The only definition: the configuration and the command line use these limits, too.
+SEARCH_LIMITS: dict[str, Limits] = {
+    "beam_size": Limits(1, 1000),
+    "n_best": Limits(1, 1000),
+    "length_penalty": Limits(0, 10),
+    "max_length": Limits(1, _MANY),
+    "max_length_ratio": Limits(0.01, 1000),
+    "no_repeat_ngram": Limits(0, _MANY),
+    "repetition_penalty": Limits(0.01, 100),
+}
+SAMPLING_LIMITS: dict[str, Limits] = {
+    "temperature": Limits(0.01, 100),
+    "top_k": Limits(0, _MANY),
+    "top_p": Limits(0.001, 1),
+}
+_INTEGERS = {"beam_size", "n_best", "max_length", "no_repeat_ngram", "top_k"}
 
 
 @dataclass(frozen=True)
@@ -18,9 +47,8 @@ class Sampling:
     top_p: float = 1.0  # draw from the most likely pieces that have this probability together
 
     def __post_init__(self) -> None:
-        _check("temperature", self.temperature, 0.01, 100)
-        _check("top_k", self.top_k, 0, _MANY)
-        _check("top_p", self.top_p, 0.001, 1)
+        for name, limits in SAMPLING_LIMITS.items():
+            _check(name, getattr(self, name), limits)
 
 
 @dataclass(frozen=True)
@@ -39,17 +67,20 @@ class SearchOptions:
     with_alignment: bool = False
 
     def __post_init__(self) -> None:
-        _check("beam_size", self.beam_size, 1, 1000)
-        _check("n_best", self.n_best, 1, 1000)
-        _check("length_penalty", self.length_penalty, 0, 10)
-        _check("max_length", self.max_length, 1, _MANY)
-        _check("max_length_ratio", self.max_length_ratio or 1, 0.01, 1000)
-        _check("no_repeat_ngram", self.no_repeat_ngram, 0, _MANY)
-        _check("repetition_penalty", self.repetition_penalty, 0.01, 100)
+        for name, limits in SEARCH_LIMITS.items():
+            value = getattr(self, name)
+            if name != "max_length_ratio" or value is not None:
+                _check(name, value, limits)
         if self.n_best > self.beam_size and not self.sampling:
-            raise ValueError(f"n_best={self.n_best} needs a beam_size of at least as much")
+            raise OptionsError(
+                f"n_best={self.n_best} is larger than beam_size={self.beam_size}",
+                hint="raise beam_size to at least n_best",
+            )
         if self.n_best > 1 and self.sampling and self.sampling.top_k == 1:
-            raise ValueError("with top_k=1 all samples are the same; n_best has to be 1, too")
+            raise OptionsError(
+                f"n_best={self.n_best} with top_k=1 gives {self.n_best} equal samples",
+                hint="set n_best to 1, or raise top_k",
+            )
 
     def limit(self, n_source: int, n_prefix: int = 0) -> int:
         """The longest translation of a source of so many pieces, a given prefix included.
@@ -62,10 +93,15 @@ class SearchOptions:
         return min(self.max_length, free) + _up_to_eight(n_prefix)
 
 
-def _check(name: str, value: float, least: float, most: float) -> None:
-    """Refuse what is out of range, and what is not a number."""
-    if not least <= value <= most:
-        raise ValueError(f"{name}={value} is not between {least} and {most}")
+def _check(name: str, value: Any, limits: Limits) -> None:
+    """Raise `OptionsError` if `value` is not a number of the right kind within `limits`."""
+    is_integer = name in _INTEGERS
+    kind = Integral if is_integer else Real
+    if isinstance(value, bool) or not isinstance(value, kind):
+        expected = "an integer" if is_integer else "a number"
+        raise OptionsError(f"{name}={value!r} is not {expected}")
+    if not limits.low <= value <= limits.high:  # False for NaN
+        raise OptionsError(f"{name}={value} is not between {limits.low} and {limits.high}")
 
 
 def _up_to_eight(n: float) -> int:

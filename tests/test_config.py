@@ -70,7 +70,7 @@ def test_an_override_beats_the_file_and_the_file_beats_the_default(load):
             DATA + "model: {d_model: 15, n_heads: 5}",
             "model.d_model: Input should be a multiple of 2",
         ),
-        (DATA + "search: {n_best: 5}", "search: n_best=5 needs a beam_size of at least as much"),
+        (DATA + "search: {n_best: 5}", "search: n_best=5 is larger than beam_size=4"),
         (DATA + "tokenizer: {is_shared: false}", "model.tied_embeddings=all needs one vocabulary"),
         (DATA + "model: {positions: learned, max_positions: 9}", "model.max_positions=9 is too"),
         (DATA + "tokenizer: {kind: yes}", "tokenizer.kind: Input should be 'unigram' or 'bpe'"),

@@ -7,7 +7,8 @@ import mtcli
 
 LAYERS = [
     {"errors"},
-    {"config", "options", "lines"},
+    {"options", "lines", "hardware"},
+    {"config"},
     {"tokenizer", "report", "distributed"},
     {"data"},
     {"feed"},

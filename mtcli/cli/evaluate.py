@@ -9,7 +9,8 @@ import typer
 
 from mtcli.cli import options as given
 from mtcli.cli.base import app
-from mtcli.options import EngineOptions
+from mtcli.errors import OptionsError
+from mtcli.options import EngineOptions, SearchOptions
 
 
 @app.command(
@@ -52,17 +53,26 @@ def evaluate(
             shortlist=shortlist,
         )
         translator = Translator(files[0], engine=given.checked(engine_options))
-        own = translator.options
-        options = replace(
-            own,
-            n_best=1,
-            beam_size=beam_size or own.beam_size,
-            length_penalty=own.length_penalty if length_penalty is None else length_penalty,
-            with_scores=False,
-        )
+        options = _options(translator.options, beam_size, length_penalty)
         lines = [candidates[0].text for candidates in translator.stream(lines, options)]
     scores = score(lines, references)
     if as_json:
         typer.echo(json.dumps([asdict(s) for s in scores], ensure_ascii=False, indent=1))
     else:
         typer.echo("\n".join(map(str, scores)))
+
+
+def _options(
+    own: SearchOptions, beam_size: int | None, length_penalty: float | None
+) -> SearchOptions:
+    """Return the model's search options with the changes that the user asked for."""
+    try:
+        return replace(
+            own,
+            n_best=1,
+            beam_size=own.beam_size if beam_size is None else beam_size,
+            length_penalty=own.length_penalty if length_penalty is None else length_penalty,
+            with_scores=False,
+        )
+    except OptionsError as error:
+        raise typer.BadParameter(str(error)) from error

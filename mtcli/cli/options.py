@@ -5,12 +5,20 @@ from typing import Annotated
 
 import typer
 
-from mtcli.options import ENGINES, FORMATS, QUANTIZATIONS, EngineOptions
+from mtcli.options import (
+    ENGINES,
+    FORMATS,
+    QUANTIZATIONS,
+    SAMPLING_LIMITS,
+    SEARCH_LIMITS,
+    EngineOptions,
+)
 
 _READS = "Input and output"
 _FINDS = "Search"
 _RUNS = "Engine"
 _FORMAT = "|".join(FORMATS)
+_LIMITS = {**SEARCH_LIMITS, **SAMPLING_LIMITS}  # those without a max here are checked later
 
 Output = Annotated[
     Path | None, typer.Option(help="Default: standard output.", rich_help_panel=_READS)
@@ -40,7 +48,10 @@ Prefix = Annotated[
 NBest = Annotated[
     int | None,
     typer.Option(
-        min=1, max=1000, help="Translations of each line, best first.", rich_help_panel=_READS
+        min=_LIMITS["n_best"].low,
+        max=_LIMITS["n_best"].high,
+        help="Translations of each line, best first.",
+        rich_help_panel=_READS,
     ),
 ]
 Scores = Annotated[
@@ -69,8 +80,8 @@ Strict = Annotated[
 BeamSize = Annotated[
     int | None,
     typer.Option(
-        min=1,
-        max=1000,
+        min=_LIMITS["beam_size"].low,
+        max=_LIMITS["beam_size"].high,
         help="Hypotheses kept at each step; default: the model's.",
         rich_help_panel=_FINDS,
     ),
@@ -78,34 +89,42 @@ BeamSize = Annotated[
 LengthPenalty = Annotated[
     float | None,
     typer.Option(
-        min=0,
-        max=10,
+        min=_LIMITS["length_penalty"].low,
+        max=_LIMITS["length_penalty"].high,
         help="Above 0 favours longer output; default: the model's.",
         rich_help_panel=_FINDS,
     ),
 ]
 MaxLength = Annotated[
     int | None,
-    typer.Option(min=1, help="Longest translation, in pieces.", rich_help_panel=_FINDS),
+    typer.Option(
+        min=_LIMITS["max_length"].low,
+        help="Longest translation, in pieces.",
+        rich_help_panel=_FINDS,
+    ),
 ]
 MaxLengthRatio = Annotated[
     float | None,
     typer.Option(
-        min=0.01,
-        max=1000,
+        min=_LIMITS["max_length_ratio"].low,
+        max=_LIMITS["max_length_ratio"].high,
         help="Longest translation, in pieces per source piece (rounded up to eights).",
         rich_help_panel=_FINDS,
     ),
 ]
 NoRepeatNgram = Annotated[
     int | None,
-    typer.Option(min=0, help="No sequence of N pieces comes twice.", rich_help_panel=_FINDS),
+    typer.Option(
+        min=_LIMITS["no_repeat_ngram"].low,
+        help="No sequence of N pieces comes twice.",
+        rich_help_panel=_FINDS,
+    ),
 ]
 RepetitionPenalty = Annotated[
     float | None,
     typer.Option(
-        min=0.01,
-        max=100,
+        min=_LIMITS["repetition_penalty"].low,
+        max=_LIMITS["repetition_penalty"].high,
         help="Above 1, what was said becomes less likely.",
         rich_help_panel=_FINDS,
     ),
@@ -117,17 +136,27 @@ SamplingFlag = Annotated[
 Temperature = Annotated[
     float | None,
     typer.Option(
-        min=0.01, max=100, help="Sampling: below 1 safer, above wilder.", rich_help_panel=_FINDS
+        min=_LIMITS["temperature"].low,
+        max=_LIMITS["temperature"].high,
+        help="Sampling: below 1 safer, above wilder.",
+        rich_help_panel=_FINDS,
     ),
 ]
 TopK = Annotated[
     int | None,
-    typer.Option(min=1, help="Sampling: from the K likeliest pieces.", rich_help_panel=_FINDS),
+    typer.Option(
+        min=_LIMITS["top_k"].low,
+        help="Sampling: from the K likeliest pieces.",
+        rich_help_panel=_FINDS,
+    ),
 ]
 TopP = Annotated[
     float | None,
     typer.Option(
-        min=0.01, max=1, help="Sampling: from the likeliest that sum to P.", rich_help_panel=_FINDS
+        min=_LIMITS["top_p"].low,
+        max=_LIMITS["top_p"].high,
+        help="Sampling: from the likeliest that sum to P.",
+        rich_help_panel=_FINDS,
     ),
 ]
 Seed = Annotated[

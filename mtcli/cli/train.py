@@ -106,7 +106,7 @@ def train(
 
 def _start_again(n_processes: int) -> int:
     """Run this very command several times at once; its exit code."""
-    from mtcli.planning.machine import usable_cores
+    from mtcli.hardware import usable_cores
 
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, usable_cores() // n_processes)))
     return run_together([sys.executable, "-m", "mtcli", *sys.argv[1:]], n_processes)

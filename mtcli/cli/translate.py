@@ -12,7 +12,7 @@ import typer
 
 from mtcli.cli import options as given
 from mtcli.cli.base import INTERRUPTED, ModelDirectory, Quiet, app
-from mtcli.errors import DataError
+from mtcli.errors import DataError, OptionsError
 from mtcli.options import FORMATS, EngineOptions, Sampling, SearchOptions
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ def _sampling(draws: dict[str, Any], beam_size: int | None) -> Sampling:
         raise typer.BadParameter("--sampling does not search: leave out --beam-size")
     try:
         return Sampling(**{name: value for name, value in draws.items() if value is not None})
-    except ValueError as error:
+    except OptionsError as error:
         raise typer.BadParameter(str(error)) from error
 
 
@@ -194,7 +194,7 @@ def _changed(options: SearchOptions, wanted: dict[str, Any]) -> SearchOptions:
         named["beam_size"] = max(options.beam_size, named.get("n_best", 1))
     try:
         return replace(options, **named)
-    except ValueError as error:
+    except OptionsError as error:
         raise typer.BadParameter(str(error)) from error
 
 

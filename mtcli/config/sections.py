@@ -2,13 +2,14 @@
 
 import re
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from mtcli.config.architectures import ModelSection
 from mtcli.config.section import Beta, Real, Section, Whole
 from mtcli.config.transformers import TransformerConfig
+from mtcli.options import SEARCH_LIMITS
 
 Pair = tuple[Path, Path]
 
@@ -138,28 +139,34 @@ class TrainConfig(Section):
         return f"{self.steps:,} steps of {tokens} with {self.optimizer}"
 
 
+def _limited(name: str, default: float | None) -> Any:
+    """Return the field of a search option, with the limits that `SearchOptions` has."""
+    limits = SEARCH_LIMITS[name]
+    return Field(default, ge=limits.low, le=limits.high)
+
+
 class SearchConfig(Section):
     """How a translation is looked for."""
 
-    beam_size: Whole = Field(4, gt=0)
+    beam_size: Whole = _limited("beam_size", 4)
     """Hypotheses kept at each step; 1 is greedy search."""
-    n_best: Whole = Field(1, gt=0)
+    n_best: Whole = _limited("n_best", 1)
     """Translations returned per sentence."""
-    length_penalty: Real = Field(1.0, ge=0, le=10)
+    length_penalty: Real = _limited("length_penalty", 1.0)
     """Exponent a in score = log_prob / length**a, which is CTranslate2's definition."""
-    max_length: Whole = Field(256, gt=0)
+    max_length: Whole = _limited("max_length", 256)
     """Pieces after which a hypothesis is cut off."""
-    max_length_ratio: Real | None = Field(None, gt=0)
+    max_length_ratio: Real | None = _limited("max_length_ratio", None)
     """Pieces after which it is cut off, for each piece of the source; null: max_length alone."""
-    no_repeat_ngram: Whole = Field(0, ge=0)
+    no_repeat_ngram: Whole = _limited("no_repeat_ngram", 0)
     """No sequence of so many pieces comes twice in a translation; 0 allows all."""
-    repetition_penalty: Real = Field(1.0, gt=0)
+    repetition_penalty: Real = _limited("repetition_penalty", 1.0)
     """Above 1, pieces that a translation already has become less likely."""
 
     @model_validator(mode="after")
     def _beam_holds_n_best(self) -> Self:
         if self.n_best > self.beam_size:
-            raise ValueError(f"n_best={self.n_best} needs a beam_size of at least as much")
+            raise ValueError(f"n_best={self.n_best} is larger than beam_size={self.beam_size}")
         return self
 
 

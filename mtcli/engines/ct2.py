@@ -1,6 +1,5 @@
 """Translating with CTranslate2: fast, and without torch."""
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,6 +14,7 @@ from mtcli.engines.base import Engine, Found, Scored, Source
 from mtcli.errors import EngineError
 from mtcli.export.directory import VOCABULARY_MAP, Export, open_export
 from mtcli.export.manifest import Manifest
+from mtcli.hardware import usable_cores
 from mtcli.options import EngineOptions, SearchOptions
 
 _BEGIN, _END = "<s>", "</s>"
@@ -37,7 +37,7 @@ class Ct2Engine(Engine):
         self.uses_shortlist = shortlist is not None
         if shortlist is not None:
             files[VOCABULARY_MAP] = shortlist
-        self.n_parallel = options.threads or _n_cores()
+        self.n_parallel = options.threads or usable_cores()
         name, _, index = device.partition(":")
         if name == "cuda":
             self.n_parallel, self.batch_tokens = 1, _GPU_BATCH_TOKENS
@@ -263,7 +263,3 @@ def _errors_as_ours() -> Iterator[None]:
         yield
     except (RuntimeError, ValueError) as error:
         raise EngineError(f"CTranslate2 says: {error}", hint="use --engine torch") from error
-
-
-def _n_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

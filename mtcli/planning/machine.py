@@ -6,15 +6,15 @@ import subprocess
 import time
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 
 import numpy as np
+
+from mtcli.hardware import usable_cores, usable_memory
 
 _SIZE = 512  # of the matrices that are multiplied to see the speed: those of a layer
 _SECONDS = 0.2
 _QUERY = ["--query-gpu=name,memory.total", "--format=csv,noheader,nounits"]
 _PATIENCE = 2.0  # seconds for nvidia-smi
-_CGROUP = Path("/sys/fs/cgroup")
 _MEBIBYTE = 2**20
 
 
@@ -43,30 +43,7 @@ class Machine:
 
 def look_at_machine() -> Machine:
     """Count and measure; takes about a quarter of a second."""
-    return Machine(usable_cores(), _memory(), _measured_gflops(), _gpu())
-
-
-def usable_cores() -> int:
-    """Cores that this process may run on, and no more than its container may keep busy."""
-    try:
-        n_allowed = len(os.sched_getaffinity(0))
-    except AttributeError:  # macOS and Windows do not bind processes to cores
-        n_allowed = os.cpu_count() or 1
-    quota, _, period = _read(_CGROUP / "cpu.max").partition(" ")
-    if quota.isdigit() and period.isdigit():
-        return max(1, min(n_allowed, int(quota) // int(period)))
-    return n_allowed
-
-
-def _memory() -> int:
-    """Bytes of memory, and no more than a container may have."""
-    try:
-        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):  # Windows
-        total = 8 * 2**30
-    limits = [_CGROUP / "memory.max", _CGROUP / "memory" / "memory.limit_in_bytes"]
-    given = [int(text) for text in map(_read, limits) if text.isdigit()]
-    return min([total, *given])
+    return Machine(usable_cores(), usable_memory(), _measured_gflops(), _gpu())
 
 
 def _measured_gflops() -> float:
@@ -104,10 +81,3 @@ def _first_gpu(text: str) -> Gpu | None:
     """The first line of nvidia-smi, such as `NVIDIA A100-SXM4-40GB, 40960`."""
     name, _, memory = text.partition("\n")[0].rpartition(",")
     return Gpu(name.strip(), int(memory) * _MEBIBYTE) if memory.strip().isdigit() else None
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="ascii").strip()
-    except (OSError, ValueError):
-        return ""
