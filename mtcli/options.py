@@ -97,7 +97,8 @@ def _check(name: str, value: Any, limits: Limits) -> None:
     """Raise `OptionsError` if `value` is not a number of the right kind within `limits`."""
     is_integer = name in _INTEGERS
     kind = Integral if is_integer else Real
-    if isinstance(value, bool) or not isinstance(value, kind):
+    is_number = isinstance(value, kind) and not isinstance(value, bool)
+    if not is_number:
         expected = "an integer" if is_integer else "a number"
         raise OptionsError(f"{name}={value!r} is not {expected}")
     if not limits.low <= value <= limits.high:  # False for NaN
