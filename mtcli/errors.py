@@ -1,7 +1,7 @@
 """The errors a user can cause and repair. Everything else is a bug and keeps its traceback."""
 
 # What helps against damaged files.
-COPY_AGAIN = "copy the model once more from where it is whole, or train it anew (--fresh)"
+COPY_AGAIN = "copy the model again from an intact source, or retrain it with --fresh"
 
 
 class MtcliError(Exception):

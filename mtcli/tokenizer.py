@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 # Every vocabulary begins with these four, on both sides and in every model.
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
+# The files of a model directory: one shared vocabulary, or one for each language.
+_SHARED, _SEPARATE = "tokenizer.model", ("source.model", "target.model")
+TOKENIZERS = (_SHARED, *_SEPARATE)
 
 
 class Tokenizer:
@@ -101,8 +104,8 @@ class Tokenizers:
     def files(self) -> dict[str, bytes]:
         """What a model directory keeps: file names and contents."""
         if self.is_shared:
-            return {"tokenizer.model": self.source.model}
-        return {"source.model": self.source.model, "target.model": self.target.model}
+            return {_SHARED: self.source.model}
+        return dict(zip(_SEPARATE, (self.source.model, self.target.model), strict=True))
 
 
 def _encodable(text: str) -> str:
@@ -130,22 +133,26 @@ def train_tokenizers(
 
 def tokenizers_of(files: Mapping[str, bytes]) -> Tokenizers:
     """The tokenizers that `Tokenizers.files` has told of."""
-    if "tokenizer.model" in files:
-        shared = Tokenizer(files["tokenizer.model"])
+    if _SHARED in files:
+        shared = Tokenizer(files[_SHARED])
         return Tokenizers(shared, shared)
-    return Tokenizers(Tokenizer(files["source.model"]), Tokenizer(files["target.model"]))
+    source, target = (Tokenizer(files[name]) for name in _SEPARATE)
+    return Tokenizers(source, target)
+
+
+def tokenizer_names(directory: Path) -> tuple[str, ...]:
+    """Return the names of the tokenizer files that `load_tokenizers` reads; none is an error."""
+    names = (_SHARED,) if (directory / _SHARED).exists() else _SEPARATE
+    return names if any((directory / name).exists() for name in names) else ()
 
 
 def load_tokenizers(directory: Path) -> Tokenizers:
-    """The tokenizers of a model directory."""
-    shared = directory / "tokenizer.model"
-    if shared.exists():
-        tokenizer = _load(shared)
-        return Tokenizers(tokenizer, tokenizer)
-    own = directory / "source.model", directory / "target.model"
-    if not any(path.exists() for path in own):
-        raise CheckpointError(f"{directory} has no tokenizer.model", hint=COPY_AGAIN)
-    return Tokenizers(*map(_load, own))
+    """Return the tokenizers of a model directory."""
+    names = tokenizer_names(directory)
+    if not names:
+        raise CheckpointError(f"{directory} has no {_SHARED}", hint=COPY_AGAIN)
+    loaded = [_load(directory / name) for name in names]
+    return Tokenizers(loaded[0], loaded[-1])
 
 
 def _load(path: Path) -> Tokenizer:

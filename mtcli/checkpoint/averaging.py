@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 
 from mtcli.checkpoint.directory import (
@@ -16,9 +14,9 @@ from mtcli.checkpoint.directory import (
     save_config,
     weights_info,
 )
-from mtcli.checkpoint.files import write_file
-from mtcli.checkpoint.state import kept_steps, weights_path
-from mtcli.checkpoint.weights import load_into, mean_of, save_weights
+from mtcli.checkpoint.files import check_contained, write_file
+from mtcli.checkpoint.state import DAMAGE, kept_steps, load_checked, weights_path
+from mtcli.checkpoint.weights import load_into, load_weights, mean_of, save_weights
 from mtcli.errors import COPY_AGAIN, CheckpointError
 from mtcli.models import build_model
 from mtcli.tokenizer import load_tokenizers
@@ -31,13 +29,17 @@ def average_models(models: Sequence[Path], out: Path) -> WeightsInfo:
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise CheckpointError(f"{out} already exists", hint="choose another --out")
+    for path in models:
+        check_contained(path)
     infos = [weights_info(model) for model in models]  # refuses what is missing or damaged
     first = models[0]
     for other in models[1:]:
         _check_alike(first, other)
     files = _kept(first) if len(models) == 1 else [model / WEIGHTS for model in models]
     config, tokenizers = load_saved_config(first), load_tokenizers(first)
-    weights = [_tensors(path) for path in files]
+    weights = [load_weights(model) for model in models]
+    if len(models) == 1:
+        weights = [_kept_weights(path) for path in files]
     model = build_model(config.model, len(tokenizers.source), len(tokenizers.target))
     for path, tensors in zip(files, weights, strict=True):
         load_into(model, tensors.items(), origin=path)  # refuses what does not fit
@@ -56,10 +58,11 @@ def average_models(models: Sequence[Path], out: Path) -> WeightsInfo:
     return info
 
 
-def _tensors(path: Path) -> dict[str, Tensor]:
+def _kept_weights(path: Path) -> dict[str, Tensor]:
+    """Return weights that a run has kept; raise `CheckpointError` if they have changed."""
     try:
-        return load_file(path)
-    except (OSError, SafetensorError) as error:
+        return load_checked(path)[1]
+    except DAMAGE as error:
         raise CheckpointError(f"{path} is damaged: {error}", hint=COPY_AGAIN) from error
 
 

@@ -13,7 +13,8 @@ import yaml
 from safetensors import SafetensorError, safe_open
 
 from mtcli import __version__
-from mtcli.checkpoint.files import is_partial, write_file
+from mtcli.checkpoint.files import check_contained, is_partial, write_file
+from mtcli.checkpoint.records import read_record
 from mtcli.config import HEAD, Config, differences, to_yaml, validate, yaml_mistake
 from mtcli.errors import COPY_AGAIN, CheckpointError
 
@@ -88,10 +89,7 @@ def is_run(directory: Path) -> bool:
 
 
 def check_is_run(directory: Path) -> None:
-    """Refuse a directory that holds something other than a run, or that cannot be made.
-
-    An empty one may become a run.
-    """
+    """Raise `CheckpointError` if `directory` is neither empty nor a run, or cannot be created."""
     if not directory.exists():
         _check_can_be_made(directory)
         return
@@ -206,7 +204,8 @@ def weights_info(directory: Path) -> WeightsInfo:
         with safe_open(path, framework="numpy") as file:
             shapes = [file.get_slice(name).get_shape() for name in file.keys()]  # noqa: SIM118
             facts = json.loads((file.metadata() or {})["mtcli"])
-        return WeightsInfo(sum(math.prod(shape) for shape in shapes), **facts)
+        size = {"n_parameters": sum(math.prod(shape) for shape in shapes)}
+        return read_record(WeightsInfo, {**facts, **size})
     except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
         raise CheckpointError(
             f"{path} is damaged or not made by mtcli: {error}", hint=COPY_AGAIN
@@ -214,7 +213,7 @@ def weights_info(directory: Path) -> WeightsInfo:
 
 
 def describe(directory: Path) -> list[tuple[str, str]]:
-    """What a person wants to know of a model, as names and values."""
+    """Return names and values that describe a model."""
     config, info = load_saved_config(directory), weights_info(directory)
     source, target = config.data.train
     vocabulary = "shared" if config.tokenizer.is_shared else "one for each language"
@@ -241,11 +240,13 @@ def _read_saved(path: Path) -> dict[str, object]:
             f"{path.parent} is not a model directory: it has no {path.name}",
             hint="name the directory that was given to `mtcli train --out`",
         )
+    # Everything that uses a model or a run reads its configuration first, so check here.
+    check_contained(path.parent)
     try:
         tree = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise CheckpointError(f"cannot read {path}: {error.strerror}") from error
-    except (UnicodeDecodeError, yaml.YAMLError) as error:
+    except (ValueError, RecursionError, yaml.YAMLError) as error:  # a date such as 2020-13-01
         raise _damaged(path, yaml_mistake(error)) from error
     if not isinstance(tree, dict):
         raise _damaged(path, "it has no settings")

@@ -4,7 +4,6 @@ No state of a random generator is among it: every batch brings a seed of its own
 """
 
 import json
-import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -15,7 +14,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from mtcli.checkpoint.directory import CHECKPOINTS, PAUSE, checkpoint_paths
-from mtcli.checkpoint.weights import save_tensors
+from mtcli.checkpoint.integrity import checksum
+from mtcli.checkpoint.weights import as_array, save_tensors
 from mtcli.distributed import placed
 from mtcli.errors import CheckpointError
 from mtcli.feed import Position
@@ -201,12 +201,8 @@ def remove_files(paths: Iterable[Path]) -> None:
 
 
 def _checksum(text: str, tensors: Tensors) -> str:
-    """Of all that a checkpoint holds."""
-    total = zlib.crc32(text.encode())
-    for name, tensor in sorted(tensors.items()):
-        total = zlib.crc32(name.encode(), total)
-        total = zlib.crc32(tensor.detach().cpu().contiguous().numpy().data, total)
-    return f"{total:08x}"
+    """Return the checksum of everything in a checkpoint."""
+    return checksum(text, {name: as_array(tensor) for name, tensor in tensors.items()})
 
 
 def _optimizer_tensors(model: nn.Module, optimizers: list[Optimizer]) -> dict[str, Tensor]:

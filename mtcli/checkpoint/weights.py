@@ -1,17 +1,20 @@
 """The weights to translate with: from a model to model.safetensors and back."""
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from mtcli.checkpoint.directory import WEIGHTS, WeightsInfo, load_saved_config, weights_info
 from mtcli.checkpoint.files import replacing
+from mtcli.checkpoint.integrity import check_integrity, checksum_metadata
 from mtcli.config import Config
 from mtcli.distributed import placed
 from mtcli.errors import COPY_AGAIN, CheckpointError
@@ -29,26 +32,55 @@ class LoadedModel:
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> None:
-    """Write tensors and a few words about them as one safetensors file."""
+    """Write tensors and metadata as one safetensors file; equal content gives equal bytes."""
     with replacing(path) as temporary:
         try:
             save_file({k: v.cpu().contiguous() for k, v in tensors.items()}, temporary, metadata)
-        except SafetensorError as error:  # what it makes of a full disk, for instance
+        except SafetensorError as error:  # raised for a full disk, for instance
             raise OSError(str(error)) from error
+        _sort_metadata(temporary)
+
+
+def _sort_metadata(path: Path) -> None:
+    """Sort the metadata of a safetensors file, which safetensors 0.8 writes in random order."""
+    with path.open("r+b") as file:
+        size = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(size))
+        header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+        text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+        if len(text) <= size:
+            file.seek(8)
+            file.write(text.ljust(size))
 
 
 def save_weights(directory: Path, weights: Mapping[str, Tensor], info: WeightsInfo) -> None:
     """Write the weights that the directory translates with from now on."""
-    save_tensors(directory / WEIGHTS, weights, info.metadata())
+    metadata = info.metadata()
+    arrays = {name: as_array(tensor) for name, tensor in weights.items()}
+    metadata |= checksum_metadata(directory, metadata, arrays)
+    save_tensors(directory / WEIGHTS, weights, metadata)
+
+
+def load_weights(directory: Path) -> dict[str, Tensor]:
+    """Return the weights of a model directory; raise `CheckpointError` if they have changed."""
+    weights_info(directory)  # names what is missing or damaged
+    tensors: dict[str, Tensor] = load_file(directory / WEIGHTS)
+    check_integrity(directory, {name: as_array(tensor) for name, tensor in tensors.items()})
+    return tensors
+
+
+def as_array(tensor: Tensor) -> NDArray[Any]:
+    """Return a tensor as an array, to compute its checksum."""
+    return tensor.detach().cpu().contiguous().numpy()
 
 
 def load_model(directory: Path, device: torch.device) -> LoadedModel:
-    """The model of a directory, ready to translate."""
+    """Return the model of a directory, ready to translate."""
     config = load_saved_config(directory)
     tokenizers = load_tokenizers(directory)
-    weights_info(directory)  # refuses what is missing or damaged
+    weights = load_weights(directory)
     model = build_model(config.model, len(tokenizers.source), len(tokenizers.target))
-    load_into(model, load_file(directory / WEIGHTS).items(), origin=directory / WEIGHTS)
+    load_into(model, weights.items(), origin=directory / WEIGHTS)
     if not all(parameter.isfinite().all() for parameter in model.parameters()):
         path = directory / WEIGHTS
         raise CheckpointError(

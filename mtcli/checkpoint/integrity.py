@@ -1,0 +1,114 @@
+"""Checksums in model.safetensors: of its tensors and of the files that belong to them."""
+
+import hashlib
+import json
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+from numpy.typing import NDArray
+from safetensors import safe_open
+from safetensors.numpy import load_file
+
+from mtcli.checkpoint.directory import CONFIG, WEIGHTS, weights_info
+from mtcli.errors import COPY_AGAIN, CheckpointError
+from mtcli.tokenizer import tokenizer_names
+
+Arrays = Mapping[str, NDArray[Any]]
+_KEY = "checksums"  # in the metadata of model.safetensors
+_SECTIONS = ("model", "tokenizer")  # of config.yaml; users may edit the others
+
+
+def checksum(text: str, arrays: Arrays) -> str:
+    """Return the CRC-32 of a text and of all arrays with their names."""
+    total = zlib.crc32(text.encode())
+    for name, array in sorted(arrays.items()):
+        total = zlib.crc32(name.encode(), total)
+        total = zlib.crc32(np.ascontiguousarray(array).data, total)
+    return f"{total:08x}"
+
+
+def checksum_metadata(directory: Path, info: Mapping[str, str], arrays: Arrays) -> dict[str, str]:
+    """Return metadata with checksums of the weights, the tokenizers and the configuration.
+
+    `info` is the other metadata of the file; the checksum of the tensors covers it.
+    """
+    paths = [directory / name for name in tokenizer_names(directory)]
+    config = directory / CONFIG
+    sums = {
+        "tensors": checksum(_header(info, arrays), arrays),
+        "config": _config_digest(config) if config.is_file() else None,
+        "files": {path.name: _sha256(path.read_bytes()) for path in paths if path.is_file()},
+    }
+    return {_KEY: json.dumps(sums)}
+
+
+def load_arrays(directory: Path) -> dict[str, NDArray[Any]]:
+    """Return the weights of a model directory, without torch, after `check_integrity`."""
+    weights_info(directory)  # names what is missing or damaged
+    arrays: dict[str, NDArray[Any]] = load_file(directory / WEIGHTS)
+    check_integrity(directory, arrays)
+    return arrays
+
+
+def check_integrity(directory: Path, arrays: Arrays) -> None:
+    """Raise `CheckpointError` if the weights or the files that belong to them have changed.
+
+    `arrays` is the content of model.safetensors. Models of earlier versions have no checksums.
+    """
+    path = directory / WEIGHTS
+    with safe_open(path, framework="numpy") as file:
+        metadata: dict[str, str] = file.metadata() or {}
+    if _KEY not in metadata:
+        return
+    try:
+        sums = json.loads(metadata.pop(_KEY))
+        tensors, config, files = sums["tensors"], sums["config"], dict(sums["files"])
+    except (ValueError, TypeError, KeyError) as error:
+        raise _damaged(path, "its list of checksums cannot be read") from error
+    if checksum(_header(metadata, arrays), arrays) != tensors:
+        raise _damaged(path, "its checksum is wrong")
+    if config is not None and _config_digest(directory / CONFIG) != config:
+        raise CheckpointError(
+            f"the model or tokenizer section of {directory / CONFIG} was changed after training",
+            hint="restore the sections that the model was trained with, or retrain with --fresh",
+        )
+    _check_tokenizers(directory, files)
+
+
+def _check_tokenizers(directory: Path, expected: Mapping[str, str]) -> None:
+    for name in expected.keys() | set(tokenizer_names(directory)) if expected else ():
+        path = directory / name
+        if not path.is_file():
+            raise CheckpointError(f"{path} is missing", hint=COPY_AGAIN)
+        if _sha256(path.read_bytes()) != expected.get(name):
+            raise CheckpointError(
+                f"{path} is damaged, or is the tokenizer of another model", hint=COPY_AGAIN
+            )
+
+
+def _header(info: Mapping[str, str], arrays: Arrays) -> str:
+    """Return the rest of the file as text: metadata, types and shapes."""
+    shapes = {name: [str(array.dtype), *array.shape] for name, array in arrays.items()}
+    return json.dumps([dict(info), shapes], sort_keys=True)
+
+
+def _config_digest(path: Path) -> str:
+    """Return a digest of the sections that define the model, as they stand in the file.
+
+    Defaults do not count: those of later versions must not change it.
+    """
+    tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+    sections = [tree.get(name) for name in _SECTIONS]
+    return _sha256(json.dumps(sections, sort_keys=True, default=str).encode())
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _damaged(path: Path, how: str) -> CheckpointError:
+    return CheckpointError(f"{path} is damaged: {how}", hint=COPY_AGAIN)
