@@ -15,6 +15,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 from conftest import tiny_decoder_only, tiny_model_config
@@ -110,6 +112,14 @@ def random_model(directory, config, tokenizers, model=None, seed=0, **changes):
     info = WeightsInfo(n_parameters=0, step=1, bleu=0.0, signature="", n_pairs=1)
     save_weights(directory, parameters_of(model), info)
     return directory
+
+
+def remove_checksums(directory):
+    """Turn the weights of a model into those of an earlier version, which had no checksums."""
+    path = directory / "model.safetensors"
+    with safe_open(path, framework="numpy") as file:
+        metadata = {"mtcli": file.metadata()["mtcli"]}
+    save_file(load_file(path), path, metadata)
 
 
 @pytest.fixture
@@ -268,6 +278,9 @@ def test_processes_that_export_at_once_do_not_disturb_each_other(model):
 def test_weights_that_do_not_fit_are_refused(model, tiny_config, changes, says):
     config = tiny_config.model_copy(update={"model": tiny_model_config(**changes)})
     save_config(model, config)
+    with pytest.raises(CheckpointError, match="model or tokenizer section of .* was changed after"):
+        open_engine(model, FLOAT)
+    remove_checksums(model)
     with pytest.raises(CheckpointError, match=says):
         open_engine(model, FLOAT)
 
@@ -280,6 +293,7 @@ def test_what_ctranslate2_cannot_load_is_a_message(model):
 
 
 def test_weights_that_are_not_numbers_are_refused(model):
+    remove_checksums(model)
     path = model / "model.safetensors"
     content = bytearray(path.read_bytes())
     content[-4000:] = b"\xff" * 4000
@@ -506,7 +520,7 @@ def test_a_shortlist_outlives_new_weights_but_not_a_new_vocabulary(
 ):
     training_export.export_trained(model, encode(corpus, tokenizers, 64, print), corpus)
     random_model(model, tiny_config, tokenizers, seed=1)
-    assert open_export(model, "int8").shortlist is not None
+    assert open_export(model, "int8", shortlist=True).shortlist is not None
     # What it costs these weights is not known, so it is off unless one asks for it.
     assert read_manifest(model / "ctranslate2").shortlist is None
     assert not open_engine(model, EngineOptions()).engine.uses_shortlist
@@ -514,7 +528,7 @@ def test_a_shortlist_outlives_new_weights_but_not_a_new_vocabulary(
     options = TokenizerConfig(kind="bpe", vocab_size=320)
     other = train_tokenizers(corpus.source, corpus.target, options)
     random_model(model, tiny_config, other)
-    assert open_export(model, "int8").shortlist is None
+    assert open_export(model, "int8", shortlist=True).shortlist is None
     with pytest.raises(EngineError, match="has no vocabulary shortlist"):
         open_engine(model, EngineOptions(shortlist=True))
 

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import MISSING, fields
-from types import NoneType
+from types import NoneType, UnionType
 from typing import Any, TypeVar, get_args, get_type_hints
 
 T = TypeVar("T")
@@ -32,7 +32,7 @@ def read_record(kind: type[T], facts: object) -> T:
 
 
 def _fits(value: object, hint: Any) -> bool:
-    kinds = get_args(hint) or (hint,)
+    kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
     if value is None:
         return NoneType in kinds
     if not any(kind in (bool, int, float, str) for kind in kinds):

@@ -186,17 +186,15 @@ def open_ct2(
     """The engine of a model directory, and what its export knows; it is made if need be."""
     device = _choose_device(options.device)
     quantization = choose_quantization(options.quantization, device)
-    export = open_export(model, quantization)
+    export = open_export(model, quantization, shortlist=options.shortlist)
     if export.manifest.is_language_model:
         return Ct2Generator(export, options, device=device, understudy=understudy), export.manifest
     return Ct2Engine(export, options, device=device), export.manifest
 
 
 def _chosen_shortlist(export: Export, options: EngineOptions) -> bytes | None:
-    """The vocabulary map, if it is to be used."""
-    measured = export.manifest.shortlist
-    is_on = measured is not None and measured.is_on
-    if not (is_on if options.shortlist is None else options.shortlist):
+    """Return the vocabulary map if it is to be used, or raise `EngineError` if there is none."""
+    if not export.manifest.uses_shortlist(options.shortlist):
         return None
     if export.manifest.is_language_model:
         raise EngineError(

@@ -2,16 +2,24 @@
 
 import hashlib
 import json
-from collections.abc import Iterable
+import zlib
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from mtcli.checkpoint.files import write_file
-from mtcli.options import SearchOptions
+from mtcli.checkpoint.records import read_record
+from mtcli.options import QUANTIZATIONS, SearchOptions
+from mtcli.tokenizer import TOKENIZERS, tokenizer_names
 
 EXPORT = "ctranslate2"  # the directory inside a model's
 MANIFEST = "mtcli.json"
-VERSION = 4  # of what is written; another one is made anew
+VERSION = 5  # of the files that are written; exports of other versions are rebuilt
+_WEIGHTS, _CONFIG = "model.safetensors", "config.yaml"
+_VOCABULARIES = ("shared", "source", "target")
+_MANY = 2**31 - 1
+_INVALID = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
 @dataclass(frozen=True)
@@ -36,10 +44,10 @@ class Fingerprint:
         return (status.st_size, status.st_mtime_ns) == (self.size, self.modified)
 
     def fits(self, path: Path) -> bool:
-        """Whether `path` still has this content; it may have been copied in the meantime."""
-        return self.fits_at_a_glance(path) or (
-            path.is_file() and path.stat().st_size == self.size and _sha256(path) == self.sha256
-        )
+        """Return whether `path` has this content; it may have been copied in the meantime."""
+        if path.name == _WEIGHTS and self.fits_at_a_glance(path):
+            return True  # only this file is too large to be hashed at every start
+        return path.is_file() and path.stat().st_size == self.size and _sha256(path) == self.sha256
 
 
 @dataclass(frozen=True)
@@ -74,18 +82,29 @@ class Manifest:
     shortlist: Shortlist | None = None
     files: dict[str, int] = field(default_factory=dict)  # what CTranslate2 reads, with checksums
     version: int = VERSION
+    vocabulary_map: int | None = None  # checksum of vmap.txt, if there is one
 
     def is_fresh(self, model: Path) -> bool:
-        """Whether the files of the model directory are still those it was made from."""
-        return all(print_.fits(model / name) for name, print_ in self.inputs.items())
+        """Return whether the files of the model directory are those it was made from."""
+        return set(self.inputs) == input_names(model) and all(
+            print_.fits(model / name) for name, print_ in self.inputs.items()
+        )
 
     def is_fresh_at_a_glance(self, model: Path) -> bool:
         """Whether that can be seen without reading them."""
         return all(print_.fits_at_a_glance(model / name) for name, print_ in self.inputs.items())
 
+    def uses_shortlist(self, wanted: bool | None) -> bool:
+        """Return whether to use the vocabulary map; None leaves it to the manifest."""
+        if wanted is None:
+            return self.shortlist is not None and self.shortlist.is_on
+        return wanted
+
     def write(self, export: Path) -> None:
         """Put it into an export; last of all, for without it the export counts as unfinished."""
-        write_file(export / MANIFEST, json.dumps(asdict(self), indent=1) + "\n")
+        facts = asdict(self)
+        facts["checksum"] = _checksum(facts)
+        write_file(export / MANIFEST, json.dumps(facts, indent=1) + "\n")
 
 
 def describe_export(model: Path) -> list[tuple[str, str]]:
@@ -97,24 +116,116 @@ def describe_export(model: Path) -> list[tuple[str, str]]:
     return [("shortlist", f"{shortlist.quality()}; {shortlist.gain()}")]
 
 
-def fingerprints(model: Path, names: Iterable[str]) -> dict[str, Fingerprint]:
-    """The fingerprints of those files that are there."""
-    return {name: Fingerprint.of(model / name) for name in names if (model / name).is_file()}
+def input_names(model: Path) -> set[str]:
+    """Return the names of the files of a model directory that an export is made from."""
+    return {_WEIGHTS, _CONFIG, *tokenizer_names(model)}
+
+
+def fingerprints(model: Path) -> dict[str, Fingerprint]:
+    """Return the fingerprints of the files that an export is made from."""
+    names = sorted(name for name in input_names(model) if (model / name).is_file())
+    return {name: Fingerprint.of(model / name) for name in names}
+
+
+def weights_name(quantization: str) -> str:
+    """Return the file name of exported weights; CTranslate2 itself looks for the name of int8."""
+    return "model.bin" if quantization == QUANTIZATIONS[0] else f"model.{quantization}.bin"
 
 
 def read_manifest(export: Path) -> Manifest | None:
-    """The manifest of an export; None if there is none that this version understands."""
+    """Return the manifest of an export, or None if there is no valid one of this version.
+
+    It may come from a stranger. Everything that it says is checked, so that the worst that a wrong
+    value can do is to cause a new export.
+    """
     try:
-        facts = json.loads((export / MANIFEST).read_bytes())
-        if facts["version"] != VERSION:
+        facts = _read_json(export / MANIFEST)
+        if facts.pop("checksum") != _checksum(facts):
             return None
-        inputs = {name: Fingerprint(**value) for name, value in facts["inputs"].items()}
-        shortlist = Shortlist(**facts["shortlist"]) if facts["shortlist"] else None
-        search = SearchOptions(**facts["search"])
-        parts = {"inputs": inputs, "shortlist": shortlist, "search": search}
-        return Manifest(**{**facts, **parts})
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return None  # missing or damaged: it costs little to make it anew
+        return _validated(facts)
+    except _INVALID:
+        return None
+
+
+def read_previous(export: Path) -> tuple[dict[str, Fingerprint], Shortlist | None]:
+    """Return the inputs and the shortlist of an export of version 4; empty if there is none."""
+    try:
+        facts = _read_json(export / MANIFEST)
+        if facts["version"] != 4:
+            return {}, None
+        inputs = _inputs(facts["inputs"])
+    except _INVALID:
+        return {}, None
+    try:
+        return inputs, read_record(Shortlist, facts.get("shortlist"))
+    except ValueError:
+        return inputs, None
+
+
+def have_same_content(
+    some: Mapping[str, Fingerprint], others: Mapping[str, Fingerprint], names: Iterable[str]
+) -> bool:
+    """Return whether two exports were made from the same files of these names."""
+    hashes = [
+        {name: inputs[name].sha256 for name in names if name in inputs} for inputs in (some, others)
+    ]
+    return hashes[0] == hashes[1]
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    facts = json.loads(path.read_bytes())
+    if not isinstance(facts, dict):
+        raise ValueError("not an object")
+    return facts
+
+
+def _validated(facts: Mapping[str, Any]) -> Manifest:
+    """Return the manifest that `facts` describe, or raise `ValueError`."""
+    shortlist = facts["shortlist"]
+    parts = {
+        "inputs": _inputs(facts["inputs"]),
+        "search": _search(facts["search"]),
+        "shortlist": None if shortlist is None else read_record(Shortlist, shortlist),
+        "files": _files(facts["files"]),
+    }
+    manifest = read_record(Manifest, {**facts, **parts})
+    sizes = (manifest.max_pieces, manifest.n_positions, manifest.target_size)
+    if manifest.version != VERSION or not all(1 <= size <= _MANY for size in sizes):
+        raise ValueError("a number is out of range")
+    if manifest.uses_shortlist(None) and manifest.vocabulary_map is None:
+        raise ValueError("a shortlist without a vocabulary map")
+    return manifest
+
+
+def _inputs(facts: Mapping[str, Any]) -> dict[str, Fingerprint]:
+    inputs = {name: read_record(Fingerprint, value) for name, value in facts.items()}
+    tokenizers = [TOKENIZERS[:1], TOKENIZERS[1:]]  # shared, or one for each language
+    if inputs.keys() not in [{_WEIGHTS, _CONFIG, *names} for names in tokenizers]:
+        raise ValueError("not the files that an export is made from")
+    return inputs
+
+
+def _search(facts: Any) -> SearchOptions:
+    options = read_record(SearchOptions, facts)
+    if options.sampling is not None:
+        raise ValueError("a model searches by default")
+    return options
+
+
+def _files(facts: Mapping[str, Any]) -> dict[str, int]:
+    """Return the checksums of the files, or raise `ValueError` if one has an unexpected name."""
+    weights = {weights_name(quantization) for quantization in QUANTIZATIONS}
+    others = {"config.json", "vocabulary.json", *(f"{s}_vocabulary.json" for s in _VOCABULARIES)}
+    if not facts.keys() & weights or not facts.keys() <= weights | others:
+        raise ValueError("not the files of an export")
+    if not all(type(value) is int for value in facts.values()):
+        raise ValueError("a checksum is not a number")
+    return dict(facts)
+
+
+def _checksum(facts: Mapping[str, Any]) -> int:
+    """Return the checksum of everything else in a manifest."""
+    return zlib.crc32(json.dumps(facts, sort_keys=True).encode())
 
 
 def _sha256(path: Path) -> str:

@@ -5,12 +5,11 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mtcli.checkpoint.files import write_file
 from mtcli.data import Corpus, EncodedCorpus
 from mtcli.engines import open_engine
 from mtcli.evaluation import bleu
-from mtcli.export.directory import VOCABULARY_MAP, make_export
-from mtcli.export.manifest import EXPORT, Shortlist
+from mtcli.export.directory import make_export, write_shortlist, write_vocabulary_map
+from mtcli.export.manifest import Shortlist
 from mtcli.export.shortlist import vocabulary_map
 from mtcli.options import EngineOptions
 from mtcli.tokenizer import load_tokenizers
@@ -30,7 +29,8 @@ def export_trained(directory: Path, train_set: EncodedCorpus, dev: Corpus) -> Sh
     if manifest.is_language_model:
         return None
     tokenizers = load_tokenizers(directory)
-    write_file(directory / EXPORT / VOCABULARY_MAP, vocabulary_map(train_set, tokenizers))
+    text = vocabulary_map(train_set, tokenizers)
+    write_vocabulary_map(directory, text)
     without, with_it = _measured(directory, dev)
     cost, speed = without.bleu - with_it.bleu, without.seconds / with_it.seconds
     shortlist = Shortlist(
@@ -39,7 +39,7 @@ def export_trained(directory: Path, train_set: EncodedCorpus, dev: Corpus) -> Sh
         bleu_without=without.bleu,
         speed=speed,
     )
-    replace(manifest, shortlist=shortlist).write(directory / EXPORT)
+    write_shortlist(directory, text, shortlist)
     return shortlist
 
 
