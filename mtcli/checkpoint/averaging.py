@@ -32,12 +32,12 @@ def average_models(models: Sequence[Path], out: Path) -> WeightsInfo:
     for path in models:
         check_contained(path)
     infos = [weights_info(model) for model in models]  # refuses what is missing or damaged
+    weights = [load_weights(model) for model in models]
     first = models[0]
     for other in models[1:]:
         _check_alike(first, other)
     files = _kept(first) if len(models) == 1 else [model / WEIGHTS for model in models]
     config, tokenizers = load_saved_config(first), load_tokenizers(first)
-    weights = [load_weights(model) for model in models]
     if len(models) == 1:
         weights = [_kept_weights(path) for path in files]
     model = build_model(config.model, len(tokenizers.source), len(tokenizers.target))

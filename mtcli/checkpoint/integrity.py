@@ -15,7 +15,7 @@ from safetensors.numpy import load_file
 
 from mtcli.checkpoint.directory import CONFIG, WEIGHTS, weights_info
 from mtcli.errors import COPY_AGAIN, CheckpointError
-from mtcli.tokenizer import tokenizer_names
+from mtcli.tokenizer import TOKENIZERS, tokenizer_names
 
 Arrays = Mapping[str, NDArray[Any]]
 _KEY = "checksums"  # in the metadata of model.safetensors
@@ -34,16 +34,15 @@ def checksum(text: str, arrays: Arrays) -> str:
 def checksum_metadata(directory: Path, info: Mapping[str, str], arrays: Arrays) -> dict[str, str]:
     """Return metadata with checksums of the weights, the tokenizers and the configuration.
 
-    `info` is the other metadata of the file; the checksum of the tensors covers it.
+    `info` is the other metadata of the file.
     """
     paths = [directory / name for name in tokenizer_names(directory)]
     config = directory / CONFIG
-    sums = {
-        "tensors": checksum(_header(info, arrays), arrays),
+    digests = {
         "config": _config_digest(config) if config.is_file() else None,
         "files": {path.name: _sha256(path.read_bytes()) for path in paths if path.is_file()},
     }
-    return {_KEY: json.dumps(sums)}
+    return {_KEY: json.dumps({**digests, "all": _checksum_of_all(info, digests, arrays)})}
 
 
 def load_arrays(directory: Path) -> dict[str, NDArray[Any]]:
@@ -65,11 +64,12 @@ def check_integrity(directory: Path, arrays: Arrays) -> None:
     if _KEY not in metadata:
         return
     try:
-        sums = json.loads(metadata.pop(_KEY))
-        tensors, config, files = sums["tensors"], sums["config"], dict(sums["files"])
-    except (ValueError, TypeError, KeyError) as error:
+        digests = json.loads(metadata.pop(_KEY))
+        expected, config, files = digests.pop("all"), digests["config"], dict(digests["files"])
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise _damaged(path, "its list of checksums cannot be read") from error
-    if checksum(_header(metadata, arrays), arrays) != tensors:
+    is_known = files.keys() <= set(TOKENIZERS)  # a stranger's name could lead to any file
+    if not is_known or _checksum_of_all(metadata, digests, arrays) != expected:
         raise _damaged(path, "its checksum is wrong")
     if config is not None and _config_digest(directory / CONFIG) != config:
         raise CheckpointError(
@@ -90,10 +90,10 @@ def _check_tokenizers(directory: Path, expected: Mapping[str, str]) -> None:
             )
 
 
-def _header(info: Mapping[str, str], arrays: Arrays) -> str:
-    """Return the rest of the file as text: metadata, types and shapes."""
+def _checksum_of_all(info: Mapping[str, str], digests: Mapping[str, object], arrays: Arrays) -> str:
+    """Return the checksum of all tensors with their types and shapes, and of the metadata."""
     shapes = {name: [str(array.dtype), *array.shape] for name, array in arrays.items()}
-    return json.dumps([dict(info), shapes], sort_keys=True)
+    return checksum(json.dumps([dict(info), digests, shapes], sort_keys=True), arrays)
 
 
 def _config_digest(path: Path) -> str:

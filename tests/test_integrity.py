@@ -1,0 +1,357 @@
+"""Checksums: whatever translation uses is verified, and the damaged file is named."""
+
+import json
+import os
+import zlib
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from safetensors import safe_open
+
+from conftest import tiny_pairs
+from mtcli import Translator
+from mtcli.checkpoint import integrity
+from mtcli.checkpoint.averaging import average_models
+from mtcli.checkpoint.directory import load_saved_config
+from mtcli.checkpoint.integrity import load_arrays
+from mtcli.checkpoint.weights import load_model, load_weights, save_tensors
+from mtcli.config import TokenizerConfig, load_config
+from mtcli.engines import open_engine
+from mtcli.errors import CheckpointError
+from mtcli.export import directory as export_directory
+from mtcli.export.directory import (
+    make_export,
+    open_export,
+    write_plain,
+    write_shortlist,
+    write_vocabulary_map,
+)
+from mtcli.export.manifest import Shortlist, read_manifest
+from mtcli.options import EngineOptions
+from mtcli.tokenizer import load_tokenizers, train_tokenizers
+from mtcli.training import train_run
+from old_models import CT2, LINES, TORCH, TRANSLATIONS, new_model, translates
+
+CPU = torch.device("cpu")
+ON = Shortlist(is_on=True, bleu=100.0, bleu_without=100.0, speed=1.5)
+OFF = replace(ON, is_on=False)
+
+
+@pytest.fixture
+def model(tmp_path):
+    return new_model(tmp_path / "model")
+
+
+@pytest.fixture(scope="module")
+def damaged_model(tmp_path_factory):
+    """A model directory that one test damages again and again."""
+    return new_model(tmp_path_factory.mktemp("damaged") / "model")
+
+
+def readers(model, tmp_path):
+    """Return all ways to read the weights of a model, by name."""
+    files = [str(tmp_path / name) for name in ("train.en", "train.de")]
+    for path, lines in zip(files, zip(*tiny_pairs(), strict=True), strict=True):
+        with open(path, "w", encoding="utf-8") as file:  # noqa: PTH123
+            file.write("".join(f"{line}\n" for line in lines))
+    saved = load_saved_config(new_model(tmp_path / "intact"))
+    data = [("data.train", files), ("train.start_from", str(model)), ("train.steps", 1)]
+    shape = [(part, getattr(saved, part).model_dump()) for part in ("model", "tokenizer")]
+    config = load_config(None, [*shape, *data, ("train.device", "cpu")])
+    return {
+        "torch": lambda: open_engine(model, TORCH),
+        "CTranslate2": lambda: open_engine(model, CT2),
+        "export": lambda: make_export(model),
+        "export elsewhere": lambda: write_plain(model, "int8", tmp_path / "plain"),
+        "ensemble": lambda: open_engine(tmp_path / "intact", EngineOptions(), [model]),
+        "average": lambda: average_models([tmp_path / "intact", model], tmp_path / "mean"),
+        "fine-tuning": lambda: train_run(config, tmp_path / "tuned", lambda _: None),
+    }
+
+
+READERS = (
+    "torch",
+    "CTranslate2",
+    "export",
+    "export elsewhere",
+    "ensemble",
+    "average",
+    "fine-tuning",
+)
+
+
+@settings(max_examples=150)
+@given(st.integers(0, 8 * 40_000))
+@example(0)
+@example(8 * 40_000)
+def test_a_flipped_bit_in_the_weights_is_found_by_both_readers(damaged_model, bit):
+    path = damaged_model / "model.safetensors"
+    intact = path.read_bytes()
+    bit %= 8 * len(intact)
+    damaged = bytearray(intact)
+    damaged[bit // 8] ^= 1 << bit % 8
+    start = 8 + int.from_bytes(intact[:8], "little")
+    for read in (load_weights, load_arrays):
+        path.write_bytes(damaged)
+        try:
+            read(damaged_model)
+        except CheckpointError as error:
+            assert "model.safetensors is damaged" in str(error)  # noqa: PT017
+        else:  # a key of the metadata may have become another one, but no tensor
+            assert bit < 8 * start
+        finally:
+            path.write_bytes(intact)
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_every_reader_verifies_the_weights(model, tmp_path, name):
+    path = model / "model.safetensors"
+    damaged = bytearray(path.read_bytes())
+    damaged[-100] ^= 1
+    path.write_bytes(damaged)
+    with pytest.raises(CheckpointError, match="model.safetensors is damaged: its checksum is wr"):
+        readers(model, tmp_path)[name]()
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_every_reader_refuses_another_shape_in_the_configuration(model, tmp_path, name):
+    path = model / "config.yaml"
+    path.write_text(path.read_text().replace("  n_heads: 2\n", "  n_heads: 4\n"))
+    says = "the model or tokenizer section of .*config.yaml was changed after training"
+    with pytest.raises(CheckpointError, match=says):
+        readers(model, tmp_path)[name]()
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_every_reader_names_the_tokenizer_of_another_model(model, tmp_path, name):
+    size = len(load_tokenizers(model).source)
+    # The same number of pieces, so that the weights would fit.
+    options = TokenizerConfig(kind="bpe", vocab_size=size, byte_fallback=False)
+    other = train_tokenizers([*LINES, "xyz"], TRANSLATIONS, options)
+    (model / "tokenizer.model").write_bytes(other.source.model)
+    with pytest.raises(CheckpointError, match=r"tokenizer\.model is damaged, or is the tokenizer"):
+        readers(model, tmp_path)[name]()
+
+
+def test_a_changed_shape_is_found_though_there_is_an_export(model):
+    assert translates(model)
+    path = model / "config.yaml"
+    status = path.stat()
+    path.write_text(path.read_text().replace("  n_heads: 2\n", "  n_heads: 4\n"))
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))  # nothing to see at a glance
+    with pytest.raises(CheckpointError, match="was changed after training"):
+        open_engine(model, CT2)
+
+
+def test_a_flipped_bit_in_a_tokenizer_is_found_though_there_is_an_export(model):
+    assert translates(model)
+    path = model / "tokenizer.model"
+    status = path.stat()
+    damaged = bytearray(path.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    path.write_bytes(damaged)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    with pytest.raises(CheckpointError, match=r"tokenizer\.model is "):
+        open_engine(model, CT2)
+
+
+def test_other_settings_and_the_form_of_the_configuration_may_change(model):
+    path = model / "config.yaml"
+    text = path.read_text().replace("  beam_size: 4\n", "  beam_size: 3\n")
+    text = text.replace("  n_heads: 2\n", "  # a comment\n  n_heads:   2\n")
+    path.write_text(text.replace("  arch: transformer\n", "") + "")
+    path.write_text(text)
+    for engine in (TORCH, CT2):
+        assert open_engine(model, engine).search.beam_size == 3
+        assert translates(model, engine)
+
+
+def test_a_key_that_a_later_version_adds_to_the_schema_changes_nothing(model, monkeypatch):
+    """The digest covers the file, not the validated configuration."""
+    saved = load_saved_config(model)
+
+    def with_another_default(_directory):
+        changed = saved.tokenizer.model_copy(update={"sample_lines": 1})
+        return saved.model_copy(update={"tokenizer": changed})
+
+    monkeypatch.setattr("mtcli.checkpoint.weights.load_saved_config", with_another_default)
+    assert load_model(model, CPU).config.tokenizer.sample_lines == 1
+
+
+def test_equal_tensors_and_metadata_give_equal_bytes(tmp_path):
+    metadata = {f"key {i}": f'"{i}" ä\n' for i in range(12)}
+    tensors = {"a": torch.ones(3), "b": torch.zeros(())}
+    save_tensors(tmp_path / "0", tensors, metadata)
+    text = (tmp_path / "0").read_bytes()[8:].decode(errors="replace")
+    assert sorted(metadata, key=text.index) == sorted(metadata)
+    with safe_open(tmp_path / "0", framework="pt") as file:
+        assert file.metadata() == metadata
+        assert torch.equal(file.get_tensor("a"), tensors["a"])
+
+
+def test_damaged_checksums_are_named(model):
+    path = model / "model.safetensors"
+    with safe_open(path, framework="pt") as file:
+        metadata = file.metadata()
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    for damaged in ("[]", "{", "{}", "1", '{"all": "", "config": "", "files": 1}'):
+        save_tensors(path, tensors, {**metadata, "checksums": damaged})
+        with pytest.raises(CheckpointError, match="list of checksums cannot be read"):
+            load_weights(model)
+
+
+def test_checksums_do_not_lead_to_files_outside(model, tmp_path):
+    path = model / "model.safetensors"
+    os.mkfifo(tmp_path / "fifo")  # reading it would take forever
+    with safe_open(path, framework="pt") as file:
+        metadata = {"mtcli": file.metadata()["mtcli"]}
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    for name in ("../fifo", str(tmp_path / "fifo")):
+        digests = {"config": None, "files": {name: ""}}
+        arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
+        forged = {**digests, "all": integrity._checksum_of_all(metadata, digests, arrays)}
+        save_tensors(path, tensors, {**metadata, "checksums": json.dumps(forged)})
+        with pytest.raises(CheckpointError, match="model.safetensors is damaged"):
+            load_weights(model)
+
+
+# The vocabulary map.
+
+
+def good_map(model) -> str:
+    """Return a map that allows everything."""
+    vocabulary = load_tokenizers(model).target.vocabulary
+    return "\t" + " ".join(vocabulary) + "\n" + "".join(f"{piece}\t</s>\n" for piece in vocabulary)
+
+
+DAMAGES = [None, b"", b"garbage", b"\n", b"\t</s>\n", b"a\tb\nc\n", b"x\t</s>\n"]
+OPTIONS = {None: replace(CT2), True: replace(CT2, shortlist=True)}
+
+
+def damage(model, content):
+    path = model / "ctranslate2" / "vmap.txt"
+    if content is None:
+        path.unlink()
+    else:
+        path.write_bytes(content)
+
+
+@pytest.mark.parametrize("content", DAMAGES)
+@pytest.mark.parametrize("wanted", OPTIONS)
+def test_a_damaged_map_is_named_where_it_is_used(model, content, wanted):
+    write_shortlist(model, good_map(model), ON)
+    assert translates(model, OPTIONS[wanted])
+    assert open_engine(model, OPTIONS[wanted]).engine.uses_shortlist
+    damage(model, content)
+    problem = "missing" if content is None else "damaged"
+    with pytest.raises(CheckpointError, match=f"vmap.txt is {problem}") as error:
+        open_engine(model, OPTIONS[wanted])
+    assert "--no-shortlist" in str(error.value)
+    assert translates(model, replace(CT2, shortlist=False))
+
+
+@pytest.mark.parametrize("content", DAMAGES)
+def test_a_map_that_is_off_is_not_read(model, content):
+    write_shortlist(model, good_map(model), OFF)
+    damage(model, content)
+    assert open_export(model, "float32").shortlist is None
+    assert translates(model)
+
+
+@pytest.mark.parametrize("content", [b"", b"garbage", b"\t</s>\n", b"a\tb\nc\n"])
+def test_a_map_that_would_crash_ctranslate2_never_reaches_it(model, content):
+    """Not even if the checksums are right."""
+    write_shortlist(model, good_map(model), ON)
+    damage(model, content)
+    manifest = read_manifest(model / "ctranslate2")
+    replace(manifest, vocabulary_map=zlib.crc32(content)).write(model / "ctranslate2")
+    with pytest.raises(CheckpointError, match="vmap.txt is damaged"):
+        open_engine(model, CT2)
+
+
+def test_another_quantization_keeps_the_map_and_the_decision(model):
+    write_shortlist(model, good_map(model), ON)
+    before = read_manifest(model / "ctranslate2")
+    open_engine(model, CT2)
+    after = read_manifest(model / "ctranslate2")
+    assert set(before.files) < set(after.files)
+    assert (after.shortlist, after.vocabulary_map) == (ON, before.vocabulary_map)
+
+
+def test_a_damaged_map_is_not_taken_over_by_a_new_export(model):
+    write_shortlist(model, good_map(model), ON)
+    damage(model, b"x\t</s>\n")
+    path = model / "config.yaml"
+    path.write_text(path.read_text().replace("  beam_size: 4\n", "  beam_size: 3\n"))
+    assert translates(model)
+    assert read_manifest(model / "ctranslate2").vocabulary_map is None
+    assert not (model / "ctranslate2" / "vmap.txt").exists()
+
+
+def test_a_map_without_a_decision_is_off_unless_the_user_asks(model):
+    write_vocabulary_map(model, good_map(model))
+    assert read_manifest(model / "ctranslate2").shortlist is None
+    assert not open_engine(model, CT2).engine.uses_shortlist
+    assert open_engine(model, replace(CT2, shortlist=True)).engine.uses_shortlist
+
+
+def test_the_manifest_is_changed_under_the_lock_only(model, monkeypatch):
+    is_locked = []
+    alone_in = export_directory._alone_in
+
+    @contextmanager
+    def locked(directory):
+        with alone_in(directory):
+            is_locked.append(True)
+            yield
+            is_locked.pop()
+
+    def write(path, content):
+        assert is_locked, path
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        written.append(path.name)
+
+    written: list[str] = []
+    monkeypatch.setattr(export_directory, "_alone_in", locked)
+    monkeypatch.setattr(export_directory, "write_file", write)
+    monkeypatch.setattr("mtcli.export.manifest.write_file", write)
+    make_export(model)
+    write_vocabulary_map(model, good_map(model))
+    write_shortlist(model, good_map(model), ON)
+    os.utime(model / "model.safetensors", ns=(1, 1))  # as if it were copied
+    assert open_export(model, "int8").manifest.shortlist == ON
+    assert written.count("vmap.txt") == 2
+    assert written[-1] == "mtcli.json"
+    assert read_manifest(model / "ctranslate2").is_fresh_at_a_glance(model)
+
+
+@pytest.mark.parametrize("n_writes", range(3))
+def test_a_map_that_was_written_in_part_does_no_harm(model, monkeypatch, n_writes):
+    write_shortlist(model, good_map(model), ON)
+    write_file, count = export_directory.write_file, iter(range(9))
+
+    def fail(path, content):
+        if next(count) == n_writes:
+            raise KeyboardInterrupt
+        write_file(path, content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(export_directory, "write_file", fail)
+        patch.setattr("mtcli.export.manifest.write_file", fail)
+        with pytest.raises(KeyboardInterrupt):
+            write_shortlist(model, "x\t</s>\n", ON)
+    assert translates(model)
+
+
+def test_the_new_manifest_has_all_checksums(model):
+    write_shortlist(model, good_map(model), ON)
+    facts = json.loads((model / "ctranslate2" / "mtcli.json").read_bytes())
+    content = (model / "ctranslate2" / "vmap.txt").read_bytes()
+    assert facts["vocabulary_map"] == zlib.crc32(content)
+    assert set(facts["inputs"]) == {"config.yaml", "model.safetensors", "tokenizer.model"}
+    assert Translator(model, engine=CT2).translate([]) == []
