@@ -16,6 +16,19 @@ class MtcliError(Exception):
         return f"{message}\n  hint: {self.hint}" if self.hint else message
 
 
+class Interrupted(KeyboardInterrupt):
+    """A signal ends the program at once; `message` is for the user, if there is anything to say."""
+
+    def __init__(self, signal: int, message: str = "") -> None:
+        super().__init__(message)
+        self.signal = signal
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of shells for a program that a signal has ended."""
+        return 128 + self.signal
+
+
 class ConfigError(MtcliError):
     """The configuration file or a --set override is not usable."""
 

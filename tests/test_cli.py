@@ -554,7 +554,7 @@ def test_ctrl_c_saves_exits_with_130_and_the_same_command_goes_on(
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "run the same command again to go on" in stderr
+    assert "run the same command again to resume" in stderr
     [checkpoint] = (tmp_path / "model" / "checkpoints").iterdir()
     step = Progress.from_json(load_checked(checkpoint)[0]).step
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)

@@ -140,34 +140,6 @@ def test_a_run_goes_on_from_its_validation_and_not_from_a_pause_before_it(tiny_c
     assert [event.step for event in of_kind(Resumed, events)] == [4]
 
 
-@pytest.mark.parametrize("at", ["data: ", "exporting"])
-def test_a_signal_is_answered_at_once_whatever_is_being_done(tiny_config, tmp_path, at):
-    events: list[object] = []
-
-    def interrupt(event):
-        events.append(event)
-        if isinstance(event, Notice) and event.text.startswith(at):
-            signal.raise_signal(signal.SIGINT)
-            assert events[-1] == Notice("stopping after this step; again to end at once")
-
-    result = train_run(tiny_config, tmp_path / "run", interrupt)
-    assert "again to end at once" not in (tmp_path / "run" / "log.jsonl").read_text()
-    if at == "exporting":  # nothing is left to stop
-        assert isinstance(result, Finished)
-    else:
-        assert result == Stopped(1, signal.SIGINT)
-
-
-def test_a_second_signal_does_not_wait_for_the_end_of_the_step(tiny_config, tmp_path):
-    def interrupt(event):
-        if isinstance(event, StepDone) and event.step == 5:
-            signal.raise_signal(signal.SIGINT)
-            signal.raise_signal(signal.SIGINT)
-
-    with pytest.raises(KeyboardInterrupt):
-        train_run(tiny_config, tmp_path / "run", interrupt)
-
-
 # Detours.
 
 

@@ -235,7 +235,7 @@ def test_processes_save_when_they_are_asked_to_stop_and_what_is_damaged_is_told_
     process.send_signal(number)
     _, stderr = process.communicate(timeout=120)
     assert process.returncode == code
-    assert "run the same command again to go on" in stderr.splitlines()[-1]
+    assert "run the same command again to resume" in stderr.splitlines()[-1]
     [checkpoint] = (tmp_path / "run" / "checkpoints").iterdir()
     checkpoint.write_bytes(b"damaged")
     (tmp_path / "run" / "model.safetensors").touch()

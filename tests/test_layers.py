@@ -7,7 +7,7 @@ import mtcli
 
 LAYERS = [
     {"errors"},
-    {"options", "lines", "hardware"},
+    {"options", "lines", "hardware", "signals"},
     {"config"},
     {"tokenizer", "report", "distributed"},
     {"data"},

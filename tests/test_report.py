@@ -158,7 +158,7 @@ def test_an_interrupted_run_says_how_to_go_on(console):
 
 def test_a_run_whose_time_was_up_says_so(console):
     open_display(console)(Stopped(7, signal=0))
-    assert "the time was up after step 7; run the same command again" in text_of(console)
+    assert "time limit reached at step 7; run the same command again" in text_of(console)
 
 
 def test_a_rollback_is_told_in_a_line(console):

@@ -1,5 +1,6 @@
 """What all commands share: the errors' way to the user, and options of the same meaning."""
 
+import errno
 import os
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from mtcli.cli.team import wait_for_turn
-from mtcli.errors import MtcliError
+from mtcli.errors import Interrupted, MtcliError
 
 INTERRUPTED = 130  # exit code after Ctrl-C
 
@@ -24,6 +25,10 @@ class ErrorsAsMessages(TyperGroup):
         except MtcliError as error:
             _complain(str(error))
             raise typer.Exit(code=1) from error
+        except Interrupted as error:
+            if message := str(error):
+                typer.echo(message, err=True)
+            raise typer.Exit(code=error.exit_code) from error
         except KeyboardInterrupt as error:
             raise typer.Exit(code=INTERRUPTED) from error
         except BrokenPipeError as error:
@@ -31,10 +36,23 @@ class ErrorsAsMessages(TyperGroup):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(code=0) from error
         except OSError as error:
-            # The disk is full, a file is not readable, ...: what the system says is the message.
+            if not _is_of_a_file(error):
+                raise  # a bug, with its traceback
             place = f"{error.filename}: " if error.filename else ""
             _complain(f"{place}{error.strerror or error}")
             raise typer.Exit(code=1) from error
+
+
+# What writing to an open file can report: the system does not add the file's name.
+_DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EBADF}
+
+
+def _is_of_a_file(error: OSError) -> bool:
+    """Return whether `error` is about a file that the user can do something about.
+
+    It names the file, or it is one of the errors of writing results.
+    """
+    return error.filename is not None or error.errno in _DISK_ERRORS
 
 
 def _complain(message: str) -> None:

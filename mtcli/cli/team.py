@@ -9,14 +9,13 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from types import FrameType
 
 from mtcli.errors import EngineError
+from mtcli.signals import handling
 
 Team = list[subprocess.Popen[bytes]]
-Handler = Callable[[int, FrameType | None], None]
 
 _PAUSE = 0.05  # seconds between two looks at the processes
 _GRACE = 10.0  # seconds in which the others have to end after one that was asked to stop
@@ -37,7 +36,7 @@ def run_together(command: Sequence[str], size: int) -> int:
         for member in team:
             member.send_signal(number)
 
-    with _signals_go_to(pass_on):
+    with handling(pass_on):
         try:
             port = _free_port()
             for rank in range(size):
@@ -67,20 +66,6 @@ def wait_for_turn(n_turns: int = 0) -> None:
     if "WORLD_SIZE" in os.environ:
         rank = int(os.environ.get("RANK", "0"))
         time.sleep(min(_LONGEST_WAIT, _TURN * (rank + n_turns)))
-
-
-@contextmanager
-def _signals_go_to(handler: Handler) -> Iterator[None]:
-    """Within, `handler` gets the signals to end; that of a closed terminal unless under nohup."""
-    numbers = [signal.SIGINT, signal.SIGTERM]
-    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
-        numbers.append(signal.SIGHUP)
-    before = [signal.signal(number, handler) for number in numbers]
-    try:
-        yield
-    finally:
-        for number, old in zip(numbers, before, strict=True):
-            signal.signal(number, old)
 
 
 def _start(command: Sequence[str], rank: int, size: int, port: int) -> subprocess.Popen[bytes]:

@@ -11,6 +11,7 @@ import typer
 
 from mtcli.cli.base import Quiet, Verbose, app
 from mtcli.cli.team import run_together
+from mtcli.signals import raising
 
 if TYPE_CHECKING:
     from mtcli.config import Config
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 @app.command(
     epilog="Example: mtcli train data/demo/train.en data/demo/train.de --out runs/my-model"
 )
+@raising("stopped before the first step; run the same command again")
 def train(
     out: Annotated[Path, typer.Option(help="Directory of the model; made if it is not there.")],
     source: Annotated[
@@ -97,7 +99,7 @@ def train(
     with contextlib.closing(display):
         result = train_run(resolved, out, display, options)
     if isinstance(result, Stopped):
-        if fresh and is_first_process():
+        if fresh and result.step and is_first_process():
             typer.echo("(but without --fresh, which would start over)", err=True)
         raise typer.Exit(code=128 + result.signal if result.signal else 0)
     if is_first_process():

@@ -15,8 +15,10 @@ def farewell(event: Stopped | Finished) -> str:
             f"finished after step {event.step} ({event.reason}); "
             f"dev BLEU {event.bleu:.2f} with the weights of {event.weights}"
         )
-    how = "stopped after" if event.signal else "the time was up after"
-    return f"{how} step {event.step}; run the same command again to go on"
+    if event.signal and not event.step:
+        return "stopped before the first step; run the same command again"
+    how = "stopped after" if event.signal else "time limit reached at"
+    return f"{how} step {event.step}; run the same command again to resume"
 
 
 def welcome(event: Resumed) -> str:

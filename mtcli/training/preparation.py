@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from mtcli.config import Config
 from mtcli.data import Corpus, EncodedCorpus, encode, hold_out, read_corpus
+from mtcli.signals import run_interruptibly
 from mtcli.tokenizer import Tokenizers, train_tokenizers
 from mtcli.training.validation import DevSet
 
@@ -49,7 +50,10 @@ def read_pairs(config: Config, notify: Notify) -> Pairs:
 
 def learn_pieces(pairs: Pairs, config: Config, notify: Notify) -> Tokenizers:
     """The vocabulary of a new run."""
-    tokenizers = train_tokenizers(pairs.train.source, pairs.train.target, config.tokenizer)
+    train = pairs.train
+    tokenizers = run_interruptibly(
+        lambda: train_tokenizers(train.source, train.target, config.tokenizer)
+    )
     source, target = len(tokenizers.source), len(tokenizers.target)
     sizes = f"{source:,} shared" if tokenizers.is_shared else f"{source:,} and {target:,}"
     notify(f"vocabulary: {sizes} pieces")

@@ -23,14 +23,14 @@ from mtcli.checkpoint.directory import (
 from mtcli.checkpoint.files import write_file
 from mtcli.checkpoint.state import Checkpoint, Progress, validated_weights
 from mtcli.config import Config
-from mtcli.distributed import Processes, is_distributed, local_rank, processes
+from mtcli.distributed import Processes, is_distributed, is_first_process, local_rank, processes
 from mtcli.engines.pytorch import choose_device
-from mtcli.errors import CheckpointError, ConfigError, DataError
+from mtcli.errors import CheckpointError, ConfigError, DataError, Interrupted
 from mtcli.report import Event, EventLog, Finished, Notice, Resumed, Stopped
 from mtcli.tokenizer import Tokenizers, load_tokenizers, tokenizers_of
 from mtcli.training.course import diverged, reason_to_end, save_best, train
 from mtcli.training.final import finish
-from mtcli.training.interrupt import stop_on_signals
+from mtcli.training.interrupt import StopRequest, stop_on_signals
 from mtcli.training.loop import DivergedError
 from mtcli.training.machine import cheap_steps
 from mtcli.training.preparation import (
@@ -64,7 +64,22 @@ USUAL = RunOptions()
 def train_run(
     config: Config, directory: Path, show: Show, options: RunOptions = USUAL
 ) -> Finished | Stopped:
-    """Train until done or asked to stop; a directory that holds a part of this run goes on."""
+    """Train until done or asked to stop; resume the run that `directory` holds."""
+    request = StopRequest(options.stop_after)
+    try:
+        return _train_run(config, directory, show, options, request)
+    except Interrupted as error:
+        if request.is_unsaved:
+            raise
+        stopped = Stopped(request.step, error.signal)
+        if is_first_process():
+            show(stopped)
+        return stopped
+
+
+def _train_run(
+    config: Config, directory: Path, show: Show, options: RunOptions, request: StopRequest
+) -> Finished | Stopped:
     device = _device(config.train.device)
     if int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")):
         options = replace(options, fresh=False)  # torchrun has begun anew already, and goes on
@@ -72,17 +87,21 @@ def train_run(
         cheap_steps(),
         processes(device) as everyone,
         _audience(show, directory, everyone, options) as shown,
-        stop_on_signals(options.stop_after, shown) as request,
+        stop_on_signals(request, shown),
     ):
         config = everyone.from_first(config)
         place = Place(directory, device, everyone, shown)
         if finished := everyone.from_first(_finished(config, place, options)):
             return finished
         run, progress = _open(config, place, options)
-        result = train(run, progress, request)
+        request.step = progress.step
+        with request.during_steps():
+            result = train(run, progress, request)
+        request.step = result.step
         if isinstance(result, Stopped):
             shown(result)
             return result
+        request.raise_pending()
         return finish(run, result, reason_to_end(run, result) or "")
 
 
