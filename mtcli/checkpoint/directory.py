@@ -14,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 
 from mtcli import __version__
 from mtcli.checkpoint.files import check_contained, is_partial, write_file
+from mtcli.checkpoint.lock import LOCK
 from mtcli.checkpoint.records import read_record
 from mtcli.config import HEAD, Config, differences, to_yaml, validate, yaml_mistake
 from mtcli.errors import COPY_AGAIN, CheckpointError
@@ -93,7 +94,9 @@ def check_is_run(directory: Path) -> None:
     if not directory.exists():
         _check_can_be_made(directory)
         return
-    is_used = not directory.is_dir() or any(not is_partial(p) for p in directory.iterdir())
+    is_used = not directory.is_dir() or any(
+        not is_partial(path) and path.name != LOCK for path in directory.iterdir()
+    )
     if is_used and not is_run(directory):
         raise CheckpointError(
             f"{directory} already exists and is not a run of mtcli",

@@ -67,6 +67,7 @@ def train(
 ) -> None:
     """Train a model from two line-aligned text files. The same command again goes on."""
     from mtcli.checkpoint.directory import check_is_run
+    from mtcli.checkpoint.lock import check_is_unlocked
     from mtcli.config import Setting, parse_override
     from mtcli.planning import Wish
 
@@ -83,6 +84,8 @@ def train(
         _show_plan(wish)
         return
     check_is_run(out)  # before all the work of a plan
+    if os.environ.get("RANK", "0") == "0":
+        check_is_unlocked(out)
     resolved, plan = _resolved(wish)
     if processes > 1 and "RANK" not in os.environ:
         raise typer.Exit(code=_start_again(processes))

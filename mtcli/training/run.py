@@ -17,10 +17,12 @@ from mtcli.checkpoint.directory import (
     clear,
     fixed_steps,
     has_begun,
+    is_run,
     save_config,
     saved_plan,
 )
 from mtcli.checkpoint.files import write_file
+from mtcli.checkpoint.lock import RunLock
 from mtcli.checkpoint.state import Checkpoint, Progress, validated_weights
 from mtcli.config import Config
 from mtcli.distributed import Processes, is_distributed, is_first_process, local_rank, processes
@@ -88,12 +90,15 @@ def _train_run(
         processes(device) as everyone,
         _audience(show, directory, everyone, options) as shown,
         stop_on_signals(request, shown),
+        closing(RunLock(directory)) as lock,
     ):
         config = everyone.from_first(config)
         place = Place(directory, device, everyone, shown)
+        if everyone.is_first and is_run(directory):
+            lock.acquire()  # before anything is read
         if finished := everyone.from_first(_finished(config, place, options)):
             return finished
-        run, progress = _open(config, place, options)
+        run, progress = _open(config, place, options, lock)
         request.step = progress.step
         with request.during_steps():
             result = train(run, progress, request)
@@ -146,7 +151,7 @@ def _finished(config: Config, place: Place, options: RunOptions) -> Finished | N
     return finished
 
 
-def _open(config: Config, place: Place, options: RunOptions) -> tuple[Run, Progress]:
+def _open(config: Config, place: Place, options: RunOptions, lock: RunLock) -> tuple[Run, Progress]:
     """A run in memory, new or as its last checkpoint left it.
 
     Whatever may be wrong with data and settings comes to light before anything is written.
@@ -176,6 +181,7 @@ def _open(config: Config, place: Place, options: RunOptions) -> tuple[Run, Progr
         return run, _go_on(run, checkpoint)
     log_size = 0
     if place.processes.is_first:
+        _claim(place.directory, lock)
         clear(place.directory)
         save_config(place.directory, config, plan)
         for name, content in tokenizers.files().items():
@@ -184,6 +190,19 @@ def _open(config: Config, place: Place, options: RunOptions) -> tuple[Run, Progr
             run.log(notice)
         log_size = run.log.size()
     return run, Progress(pairs.digest(), log_size=log_size)
+
+
+def _claim(directory: Path, lock: RunLock) -> None:
+    """Lock a directory that held no run at the start, unless another process was faster."""
+    if lock.is_held:
+        return
+    lock.acquire()
+    check_is_run(directory)
+    if has_begun(directory):
+        raise CheckpointError(
+            f"another process has trained in {directory} in the meantime",
+            hint="run the same command again to resume that run, or choose another --out",
+        )
 
 
 def _go_on(run: Run, checkpoint: Checkpoint) -> Progress:

@@ -1,0 +1,215 @@
+"""The lock on a run directory: two trainings never write to it side by side."""
+
+import errno
+import fcntl
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+
+import pytest
+from typer.testing import CliRunner
+
+from mtcli.checkpoint.directory import check_is_run
+from mtcli.checkpoint.lock import LOCK, RunLock, check_is_unlocked
+from mtcli.cli import app
+from mtcli.errors import CheckpointError
+from mtcli.report import Finished, Notice, StepDone
+from mtcli.training import RunOptions, train_run
+
+LIMIT = 100  # seconds that a test waits for a process
+BUSY = "another process is training in"
+LONG = ["--set", "train.steps=100000", "--set", "train.validate_every=100000"]
+
+
+def silent(_event: object) -> None:
+    """Show nothing."""
+
+
+def logged(directory) -> list[dict]:
+    return [json.loads(line) for line in (directory / "log.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture
+def command(corpus_files, tmp_path, tiny_options) -> list[str]:
+    arguments = [*corpus_files, "--out", tmp_path / "run", *tiny_options, *LONG]
+    return [sys.executable, "-m", "mtcli", "train", *map(str, arguments)]
+
+
+@pytest.fixture
+def training(command):
+    """A process that trains in `run`, after its first step."""
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    killer = threading.Timer(LIMIT, process.kill)
+    killer.start()
+    try:
+        assert any(line.startswith("step ") for line in process.stderr)
+        yield process
+    finally:
+        killer.cancel()
+        process.kill()
+        process.communicate(timeout=LIMIT)
+
+
+@pytest.mark.parametrize("options", [[], ["--fresh"], ["--processes", "2"]])
+def test_a_second_training_is_refused_and_names_the_first(command, training, tmp_path, options):
+    second = subprocess.run([*command, *options], capture_output=True, text=True, timeout=LIMIT)
+    assert second.returncode == 1
+    run, host = tmp_path / "run", socket.gethostname()
+    message, hint = second.stderr.splitlines()
+    assert message == f"error: {BUSY} {run} (PID {training.pid} on {host})"
+    assert hint == "  hint: wait for it to end, or choose another --out"
+    training.send_signal(signal.SIGTERM)
+    training.communicate(timeout=LIMIT)
+    steps = [event["step"] for event in logged(run) if event["event"] == "step"]
+    assert steps == sorted(set(steps))
+    assert not (run / LOCK).exists()
+
+
+def test_a_lock_that_a_kill_has_left_does_not_block_the_next_run(command, training, tmp_path):
+    training.kill()
+    training.wait(timeout=LIMIT)
+    assert (tmp_path / "run" / LOCK).exists()
+    again = subprocess.run(
+        [*command, "--stop-after", "0.01"], capture_output=True, text=True, timeout=LIMIT
+    )
+    assert again.returncode == 0, again.stderr
+    assert not (tmp_path / "run" / LOCK).exists()
+
+
+def test_the_lock_is_held_while_a_run_writes_and_removed_at_its_end(tiny_config, tmp_path):
+    held: list[bool] = []
+
+    def listen(event):
+        if isinstance(event, StepDone):
+            with pytest.raises(CheckpointError, match=f"{BUSY}.*PID {os.getpid()} on "):
+                check_is_unlocked(tmp_path / "run")
+            held.append(True)
+            if event.step == 6:
+                signal.raise_signal(signal.SIGTERM)
+
+    train_run(tiny_config, tmp_path / "run", listen)
+    assert len(held) == 6
+    assert not (tmp_path / "run" / LOCK).exists()
+    check_is_unlocked(tmp_path / "run")
+
+
+def test_a_run_is_locked_before_anything_is_read(tiny_config, tmp_path):
+    train_run(tiny_config, tmp_path / "run", silent)
+    tiny_config.data.train[0].unlink()
+    lock = RunLock(tmp_path / "run")
+    lock.acquire()
+    for options in (RunOptions(), RunOptions(fresh=True)):
+        with pytest.raises(CheckpointError, match=BUSY):
+            train_run(tiny_config, tmp_path / "run", silent, options)
+    lock.close()
+
+
+def at_the_last_moment(action):
+    """Return a listener that acts when all is prepared and nothing is written."""
+
+    def listen(event):
+        if isinstance(event, Notice) and event.text.startswith("training: "):
+            action()
+
+    return listen
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+def test_a_process_that_loses_the_race_for_a_new_directory_is_refused(tiny_config, tmp_path, fresh):
+    lock = RunLock(tmp_path / "run")
+    options = RunOptions(fresh=fresh)
+    with pytest.raises(CheckpointError, match=BUSY):
+        train_run(tiny_config, tmp_path / "run", at_the_last_moment(lock.acquire), options)
+    lock.close()
+    assert not any((tmp_path / "run").iterdir())
+
+
+def test_a_run_that_was_made_in_the_meantime_is_not_overwritten(tiny_config, tmp_path):
+    run = tmp_path / "run"
+    other = at_the_last_moment(lambda: train_run(tiny_config, run, silent))
+    with pytest.raises(CheckpointError, match="another process has trained in .* in the meantime"):
+        train_run(tiny_config, run, other)
+    assert isinstance(train_run(tiny_config, run, silent), Finished)
+    assert [event["event"] for event in logged(run)].count("finished") == 1
+
+
+def test_a_directory_with_nothing_but_a_lock_may_become_a_run(tiny_config, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / LOCK).write_text("1 elsewhere\n")
+    check_is_run(tmp_path / "run")
+    assert isinstance(train_run(tiny_config, tmp_path / "run", silent), Finished)
+
+
+@pytest.mark.parametrize("kind", ["link", "directory", "fifo"])
+def test_a_lock_that_is_not_a_file_is_refused_and_untouched(tmp_path, kind):
+    path, other = tmp_path / LOCK, tmp_path / "other"
+    other.write_text("mine")
+    match kind:
+        case "link":
+            path.symlink_to(other)
+        case "directory":
+            path.mkdir()
+        case "fifo":
+            os.mkfifo(path)
+    with pytest.raises(CheckpointError, match="is not a regular file"):
+        RunLock(tmp_path).acquire()
+    with pytest.raises(CheckpointError, match="is not a regular file"):
+        check_is_unlocked(tmp_path)
+    assert other.read_text() == "mine"
+
+
+def test_a_file_that_was_removed_while_it_was_locked_is_no_lock(tmp_path, monkeypatch):
+    """Another run ends between opening the file and locking it, and a third one starts."""
+    flock = fcntl.flock
+    third = RunLock(tmp_path)
+
+    def late(descriptor, operation):
+        monkeypatch.setattr(fcntl, "flock", flock)
+        (tmp_path / LOCK).unlink()
+        third.acquire()
+        flock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    with pytest.raises(CheckpointError, match=BUSY):
+        RunLock(tmp_path).acquire()
+    third.close()
+
+
+def test_a_lock_file_of_another_run_is_not_removed(tmp_path):
+    lost, other = RunLock(tmp_path), RunLock(tmp_path)
+    lost.acquire()
+    (tmp_path / LOCK).unlink()
+    other.acquire()
+    lost.close()
+    assert (tmp_path / LOCK).exists()
+    other.close()
+
+
+def refuse(*_: object) -> None:
+    raise OSError(errno.ENOLCK, "No locks available")
+
+
+@pytest.mark.parametrize("how", ["no module", "no locks"])
+def test_training_works_where_there_are_no_locks(tiny_config, tmp_path, monkeypatch, how):
+    if how == "no module":
+        monkeypatch.setitem(sys.modules, "fcntl", None)
+    else:
+        monkeypatch.setattr(fcntl, "flock", refuse)
+    assert isinstance(train_run(tiny_config, tmp_path / "run", silent), Finished)
+
+
+def test_a_lock_does_not_hinder_other_commands(tiny_trained, tmp_path):
+    model = tmp_path / "model"
+    shutil.copytree(tiny_trained, model)
+    lock = RunLock(model)
+    lock.acquire()
+    runner = CliRunner()
+    for arguments in (["info", model], ["translate", model]):
+        result = runner.invoke(app, list(map(str, arguments)), input=b"water\n")
+        assert result.exit_code == 0, result.output
+    lock.close()
