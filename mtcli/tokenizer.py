@@ -2,7 +2,7 @@
 
 import io
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -19,6 +19,8 @@ PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
 # The files of a model directory: one shared vocabulary, or one for each language.
 _SHARED, _SEPARATE = "tokenizer.model", ("source.model", "target.model")
 TOKENIZERS = (_SHARED, *_SEPARATE)
+
+MAX_PIECE_LENGTH = 16  # characters; SentencePiece's default (max_sentencepiece_length)
 
 
 class Tokenizer:
@@ -115,6 +117,14 @@ def _encodable(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return text
+
+
+def normalizer(rule: str) -> Callable[[str], str]:
+    """Return SentencePiece's normalization, the first thing that happens to a text."""
+    normalize: Callable[[str], str] = sentencepiece.SentencePieceNormalizer(
+        rule_name=rule
+    ).normalize
+    return normalize
 
 
 def train_tokenizers(

@@ -83,6 +83,11 @@ def load_saved_config(directory: Path) -> Config:
     return validate(tree, origin=str(path))
 
 
+def made_by(directory: Path) -> str:
+    """Return the version of mtcli that started a run."""
+    return str(_read_saved(directory / CONFIG).get("mtcli", "unknown"))
+
+
 def is_run(directory: Path) -> bool:
     """Whether mtcli has made `directory`: its configuration tells by which version."""
     path = directory / CONFIG

@@ -1,5 +1,12 @@
 """Two line-aligned files become sentence pairs, and ids. Nothing here needs torch."""
 
-from mtcli.data.corpus import Corpus, EncodedCorpus, encode, hold_out, read_corpus
+from mtcli.data.corpus import (
+    Corpus,
+    EncodedCorpus,
+    drop_overlong,
+    encode,
+    hold_out,
+    read_corpus,
+)
 
-__all__ = ["Corpus", "EncodedCorpus", "encode", "hold_out", "read_corpus"]
+__all__ = ["Corpus", "EncodedCorpus", "drop_overlong", "encode", "hold_out", "read_corpus"]

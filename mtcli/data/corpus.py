@@ -1,7 +1,7 @@
 """Sentence pairs: read from two files, checked, held out, encoded."""
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,12 +10,17 @@ from numpy.typing import NDArray
 
 from mtcli.errors import DataError
 from mtcli.lines import read_aligned
-from mtcli.tokenizer import EOS_ID, Tokenizer, Tokenizers
+from mtcli.tokenizer import EOS_ID, MAX_PIECE_LENGTH, Tokenizer, Tokenizers, normalizer
 
 Notify = Callable[[str], None]
 IdArray = NDArray[np.int32]
 
-_CHUNK = 10_000  # lines encoded at a time, so that lists of ids stay small
+# Lines and characters that are encoded at a time: lists of ids stay small, and a signal, which is
+# handled between two chunks, does not wait for long.
+_CHUNK, _CHUNK_CHARACTERS = 10_000, 1_000_000
+_SLICE = 1 << 16  # characters of a very long line that are normalized at a time
+_SLICE_MARGIN = 8  # characters that cutting a line there can add
+_SPLIT_SEED = 1
 
 
 @dataclass(frozen=True)
@@ -82,8 +87,61 @@ def read_corpus(source: Path, target: Path, notify: Notify) -> Corpus:
     return Corpus(*map(list, zip(*pairs, strict=True)))
 
 
-def hold_out(corpus: Corpus, n_pairs: int, seed: int) -> tuple[Corpus, Corpus]:
-    """Split `corpus` into training and dev; no source sentence of dev remains in training."""
+def drop_overlong(corpus: Corpus, max_length: int, normalization: str, notify: Notify) -> Corpus:
+    """Return `corpus` without pairs that have far more than `max_length` pieces.
+
+    Learning a vocabulary from such lines and encoding them could take hours. A pair that fits is
+    never dropped: no piece has more than `MAX_PIECE_LENGTH` characters of the normalized text.
+    (Without tokenizer.byte_fallback, a run of unknown characters of any length is one piece.)
+    """
+    limit = MAX_PIECE_LENGTH * max_length
+    normalize = normalizer(normalization)
+    pairs = [
+        (source, target)
+        for source, target in zip(corpus.source, corpus.target, strict=True)
+        if not (_is_overlong(source, limit, normalize) or _is_overlong(target, limit, normalize))
+    ]
+    n_dropped = len(corpus) - len(pairs)
+    if not n_dropped:
+        return corpus
+    notify(
+        f"dropped {n_dropped:,} of {len(corpus):,} pairs longer than {limit:,} characters "
+        f"(data.max_length={max_length})"
+    )
+    if not pairs:
+        raise _all_too_long(max_length)
+    return Corpus(*map(list, zip(*pairs, strict=True)))
+
+
+def _is_overlong(line: str, limit: int, normalize: Callable[[str], str]) -> bool:
+    """Return whether `line` has more than `limit` characters after normalization.
+
+    Normalization removes spaces and control characters and composes accents, so a line can become
+    shorter.
+    """
+    if len(line) <= limit:
+        return False
+    n_characters = 0
+    for start in range(0, len(line), _SLICE):
+        n_characters += len(normalize(line[start : start + _SLICE])) - _SLICE_MARGIN
+        if n_characters > limit:
+            return True
+    return False
+
+
+def _all_too_long(max_length: int) -> DataError:
+    return DataError(
+        f"no pair is as short as data.max_length={max_length} pieces",
+        hint="raise data.max_length, or split the text into sentences, one per line",
+    )
+
+
+def hold_out(corpus: Corpus, n_pairs: int, seed: int = _SPLIT_SEED) -> tuple[Corpus, Corpus]:
+    """Split `corpus` into training and dev; no source sentence of dev remains in training.
+
+    The split depends on the corpus alone, so that no model has trained on the dev pairs of another
+    one. Only earlier versions of mtcli used other seeds.
+    """
     n_dev = min(n_pairs, len(corpus) // 10)
     if n_dev == 0:
         raise DataError(
@@ -114,21 +172,32 @@ def encode(
         f"{(~fits).sum()} longer than data.max_length={max_length}"
     )
     if not fits.any():
-        raise DataError(
-            f"no pair is as short as data.max_length={max_length} pieces",
-            hint="raise data.max_length, or split the text into sentences, one per line",
-        )
+        raise _all_too_long(max_length)
     return EncodedCorpus(_rows(source, fits), _rows(target, fits))
 
 
 def _encode_side(lines: Sequence[str], tokenizer: Tokenizer) -> Ragged:
     flat: list[IdArray] = []
     lengths: list[int] = [0]
-    for start in range(0, len(lines), _CHUNK):
-        for ids in tokenizer.encode(lines[start : start + _CHUNK]):
+    for chunk in _chunks(lines):
+        for ids in tokenizer.encode(chunk):
             flat.append(np.array([*ids, EOS_ID], dtype=np.int32))
             lengths.append(len(ids) + 1)
     return Ragged(np.concatenate(flat), np.cumsum(lengths))
+
+
+def _chunks(lines: Sequence[str]) -> Iterator[list[str]]:
+    """Yield all lines in lists of limited size; a line of any length is in one of them."""
+    chunk: list[str] = []
+    n_characters = 0
+    for line in lines:
+        if chunk and (len(chunk) == _CHUNK or n_characters + len(line) > _CHUNK_CHARACTERS):
+            yield chunk
+            chunk, n_characters = [], 0
+        chunk.append(line)
+        n_characters += len(line)
+    if chunk:
+        yield chunk
 
 
 def _rows(ragged: Ragged, wanted: NDArray[np.bool_]) -> Ragged:

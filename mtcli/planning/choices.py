@@ -34,6 +34,7 @@ _HEAD_WIDTH: Table[int] = ((0, 32), (384, 64))
 _MOST_HEADS = 1_000
 _SECTIONS = ("tokenizer", "model", "data", "train", "search")  # in the order they are told
 _LENGTHS = (128, 192, 256)  # limits for a line, in pieces
+MAX_LENGTH = _LENGTHS[-1]
 _MOST_DEV_PAIRS = 1_000
 _FEW_DEV_PAIRS = 100
 _LEAST_STEPS = 500

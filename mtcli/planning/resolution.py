@@ -12,8 +12,9 @@ from mtcli.checkpoint.directory import (
     saved_plan,
 )
 from mtcli.config import Config, Setting, check_each, flat, load_config, overlaid
-from mtcli.data import read_corpus
+from mtcli.data import Corpus, drop_overlong, read_corpus
 from mtcli.errors import ConfigError
+from mtcli.planning.choices import MAX_LENGTH
 from mtcli.planning.plan import Plan, corpus_line, make_plan, review
 
 Notify = Callable[[str], None]
@@ -57,7 +58,7 @@ def _is_still_planned(wish: Wish) -> bool:
     config = _overlaid(saved, _said(wish))
     if not has_settings(wish.out, config):
         return False
-    corpus = corpus_line(review(read_corpus(*config.data.train, lambda _: None), config))
+    corpus = corpus_line(review(_read(config.data.train, config.data.max_length), config))
     plan = saved_plan(wish.out)
     return not plan or corpus in plan
 
@@ -66,11 +67,24 @@ def plan_of(wish: Wish, notify: Notify) -> Plan:
     """What would be done, and what it would cost; where there is no file, choices are made."""
     if wish.file is not None or goes_on(wish):
         config = resolve(wish)
-        return review(read_corpus(*config.data.train, notify), config)
+        return review(_read(config.data.train, config.data.max_length, notify), config)
     settings = _settings(wish)
     check_each(settings)  # at once, and not after a large corpus was read
-    source, target = map(Path, flat(settings)["data.train"])
-    return make_plan(read_corpus(source, target, notify), settings)
+    fixed = flat(settings)
+    source, target = map(Path, fixed["data.train"])
+    given = fixed.get("data.max_length")
+    corpus = _read((source, target), given if isinstance(given, int) else MAX_LENGTH, notify)
+    return make_plan(corpus, settings)
+
+
+def _read(files: tuple[Path, Path], max_length: int, notify: Notify = lambda _: None) -> Corpus:
+    """Read the pairs to plan for.
+
+    Use the longest `data.max_length` that can be chosen: the survey must be the same before and
+    after the choice.
+    """
+    corpus = read_corpus(*files, notify)
+    return drop_overlong(corpus, max(MAX_LENGTH, max_length), "nmt_nfkc", notify)
 
 
 def _settings(wish: Wish) -> list[Setting]:

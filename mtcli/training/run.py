@@ -18,6 +18,7 @@ from mtcli.checkpoint.directory import (
     fixed_steps,
     has_begun,
     is_run,
+    made_by,
     save_config,
     saved_plan,
 )
@@ -39,6 +40,7 @@ from mtcli.training.preparation import (
     Notify,
     Pairs,
     Prepared,
+    digest_by_seed,
     learn_pieces,
     prepare,
     read_pairs,
@@ -145,7 +147,9 @@ def _finished(config: Config, place: Place, options: RunOptions) -> Finished | N
     finished = EventLog(place.directory / LOG).finished()
     if finished:
         if options.names_files and finished.data:
-            _check_data(place, finished.data, read_pairs(config, _say_nothing).digest())
+            digest = read_pairs(config, _say_nothing).digest()
+            if finished.data != digest and not _is_split_by_seed(config, finished.data):
+                raise _other_pairs(place)
         place.show(Notice(f"{place.directory} is already complete; --fresh would start over"))
         place.show(finished)
     return finished
@@ -169,7 +173,7 @@ def _open(config: Config, place: Place, options: RunOptions, lock: RunLock) -> t
     pairs = read_pairs(config, notify)
     if len(set(place.processes.gather(pairs.digest()))) > 1:
         raise DataError("the processes do not read the same sentence pairs")
-    checkpoint = None if options.fresh else _last_checkpoint(place, pairs.digest())
+    checkpoint = None if options.fresh else _last_checkpoint(config, place, pairs.digest())
     tokenizers = _tokenizers(config, place, pairs, checkpoint, notify)
     data = prepare(pairs, tokenizers, config, notify)
     config = _with_steps(config, place, data, options, notify)
@@ -213,24 +217,35 @@ def _go_on(run: Run, checkpoint: Checkpoint) -> Progress:
     return progress
 
 
-def _last_checkpoint(place: Place, digest: str) -> Checkpoint | None:
+def _last_checkpoint(config: Config, place: Place, digest: str) -> Checkpoint | None:
     checkpoint = find_checkpoint(place)
     if checkpoint is None and place.processes.is_first and has_begun(place.directory):
         raise CheckpointError(
             f"{place.directory} has weights, but no checkpoint to go on from",
             hint="keep it and choose another --out, or start over with --fresh",
         )
-    if checkpoint:
-        _check_data(place, checkpoint.progress.data, digest)
-    return checkpoint
-
-
-def _check_data(place: Place, before: str, now: str) -> None:
-    if before != now:
+    if checkpoint is None or checkpoint.progress.data == digest:
+        return checkpoint
+    if _is_split_by_seed(config, checkpoint.progress.data):
         raise CheckpointError(
-            f"{place.directory} was trained on other sentence pairs than these",
-            hint="give it the files it began with, or start over with --fresh",
+            f"{place.directory} was started by an earlier version of mtcli "
+            f"({made_by(place.directory)}), which held out other dev pairs for "
+            f"train.seed={config.train.seed}",
+            hint="finish it with that version, or start over with --fresh",
         )
+    raise _other_pairs(place)
+
+
+def _is_split_by_seed(config: Config, digest: str) -> bool:
+    """Return whether `digest` is that of the same corpus in an earlier version of mtcli."""
+    return config.data.dev is None and digest == digest_by_seed(config)
+
+
+def _other_pairs(place: Place) -> CheckpointError:
+    return CheckpointError(
+        f"{place.directory} was trained on other sentence pairs than these",
+        hint="give it the files it began with, or start over with --fresh",
+    )
 
 
 def _tokenizers(
