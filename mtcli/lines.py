@@ -25,16 +25,7 @@ _MARKS = (
     (b"\xff\xfe", "UTF-16"),
     (b"\xfe\xff", "UTF-16"),
 )
-# Without a mark: which bytes of every four are zero in most alphabets.
-_ZEROS = {
-    "x0x0": "UTF-16LE",
-    "0x0x": "UTF-16BE",
-    "x000": "UTF-32LE",
-    "xx00": "UTF-32LE",
-    "000x": "UTF-32BE",
-    "00xx": "UTF-32BE",
-}
-_SHORTEST_HEAD = 8  # bytes that such a guess needs
+_SHORTEST_HEAD = 8  # bytes that tell an encoding without a mark
 
 
 def line_content(raw: bytes, *, is_first: bool) -> bytes:
@@ -97,8 +88,16 @@ def _encoding(head: bytes) -> str | None:
     if len(head) < _SHORTEST_HEAD:
         return None
     shares = [head[i::4].count(0) / len(head[i::4]) for i in range(4)]
-    pattern = "".join("0" if share > 0.7 else "x" if share < 0.1 else "?" for share in shares)
-    return _ZEROS.get(pattern)
+    match ["zero" if share > 0.7 else "text" if share < 0.1 else "mixed" for share in shares]:
+        case ["text", "zero", "text", "zero"]:
+            return "UTF-16LE"
+        case ["zero", "text", "zero", "text"]:
+            return "UTF-16BE"
+        case ["text", _, "zero", "zero"]:
+            return "UTF-32LE"
+        case ["zero", "zero", _, "text"]:
+            return "UTF-32BE"
+    return None
 
 
 def read_aligned(paths: Sequence[Path]) -> list[list[str]]:

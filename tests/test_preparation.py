@@ -1,0 +1,278 @@
+"""Preparation of a training: which pairs are used, and which files are refused."""
+
+import bz2
+import gzip
+import lzma
+import shutil
+import signal
+import subprocess
+import zipfile
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mtcli.config import overlaid
+from mtcli.data import Corpus, corpus, drop_overlong, encode, hold_out
+from mtcli.errors import CheckpointError, DataError
+from mtcli.lines import read_aligned, read_lines
+from mtcli.planning.resolution import Wish, plan_of
+from mtcli.report import Finished, Notice, StepDone, Stopped
+from mtcli.training import preparation, train_run
+from mtcli.training.preparation import prepare, read_pairs
+
+LIMIT = 60  # seconds that a test waits for a process
+
+
+def silent(_event: object) -> None:
+    """Show nothing."""
+
+
+def add_pair(files, source: str, target: str) -> None:
+    for path, line in zip(files, (source, target), strict=True):
+        with path.open("a", encoding="utf-8") as file:
+            file.write(f"{line}\n")
+
+
+# Overlong lines.
+
+
+@pytest.mark.parametrize("side", [0, 1])
+@pytest.mark.parametrize("text", ["a" * 10_000_000, "word " * 2_000_000])
+def test_a_line_of_megabytes_is_dropped_and_counted(tiny_config, tmp_path, text, side):
+    lines = [text, "short"] if side == 0 else ["short", text]
+    train_run(tiny_config, tmp_path / "without", silent)
+    add_pair(tiny_config.data.train, *lines)
+    notices: list[str] = []
+    pairs = read_pairs(tiny_config, notices.append)
+    assert notices[0] == (
+        "training: dropped 1 of 61 pairs longer than 512 characters (data.max_length=32)"
+    )
+    assert text not in (*pairs.train.source, *pairs.train.target)
+    # A run on the other pairs, from before the line was added, is complete.
+    assert isinstance(train_run(tiny_config, tmp_path / "without", silent), Finished)
+
+
+def test_dev_files_are_filtered_too(tiny_config, corpus_files, tmp_path):
+    dev = [tmp_path / "dev.en", tmp_path / "dev.de"]
+    for path, original in zip(dev, corpus_files, strict=True):
+        shutil.copy(original, path)
+    add_pair(dev, "x" * 600, "y")
+    notices: list[str] = []
+    pairs = read_pairs(overlaid(tiny_config, [("data.dev", dev)]), notices.append)
+    assert len(pairs.dev) == 60
+    assert any(text.startswith("dev: dropped 1 of 61 pairs") for text in notices)
+
+
+def test_a_corpus_of_overlong_lines_only_is_refused():
+    with pytest.raises(DataError, match=r"no pair is as short as data\.max_length=4 pieces"):
+        drop_overlong(Corpus(["x" * 100], ["y"]), 4, "nmt_nfkc", silent)
+
+
+def test_a_corpus_without_overlong_lines_is_unchanged():
+    """Its digest is that of earlier versions, whose runs can be resumed."""
+    pairs = Corpus(["x" * 64, "a b"], ["y", "z" * 64])
+    assert drop_overlong(pairs, 4, "nmt_nfkc", silent) is pairs
+
+
+# Spaces, control and zero-width characters that vanish, marks that are composed, long expansions.
+SHRINKING = st.text(
+    alphabet=" \t\x01\u200b\u3000e\u0301\u0308\u1100\u1161\ufdfa\ufb03ab", max_size=300
+)
+
+
+@pytest.mark.parametrize("normalization", ["nmt_nfkc", "nfkc", "identity"])
+@given(line=SHRINKING, slice_length=st.integers(20, 300))
+def test_a_pair_that_fits_is_never_dropped(tokenizers, normalization, line, slice_length):
+    n_pieces = len(tokenizers.source.encode([line])[0])
+    if normalization != "nmt_nfkc" or not line.strip():
+        return  # the tokenizer's normalization is nmt_nfkc
+    max_length = max(1, n_pieces)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(corpus, "_SLICE", slice_length)
+        pairs = Corpus([line], ["short"])
+        assert drop_overlong(pairs, max_length, normalization, silent) == pairs
+
+
+def test_encoding_in_chunks_of_any_size_gives_the_same_ids(tokenizers, tiny_config, monkeypatch):
+    pairs = read_pairs(tiny_config, silent)
+    whole = encode(pairs.train, tokenizers, 32, silent)
+    for n_lines, n_characters in ((7, 1_000_000), (10_000, 50), (10_000, 1)):
+        monkeypatch.setattr(corpus, "_CHUNK", n_lines)
+        monkeypatch.setattr(corpus, "_CHUNK_CHARACTERS", n_characters)
+        chunks = list(corpus._chunks(pairs.train.source))
+        assert [line for chunk in chunks for line in chunk] == list(pairs.train.source)
+        assert all(len(chunk) == 1 or len("".join(chunk)) <= n_characters for chunk in chunks)
+        assert max(map(len, chunks)) <= n_lines
+        again = encode(pairs.train, tokenizers, 32, silent)
+        assert (again.source.flat == whole.source.flat).all()
+        assert (again.target.starts == whole.target.starts).all()
+
+
+def test_an_overlong_line_does_not_change_the_plan(corpus_files, tmp_path):
+    settings = [("data.train", list(map(str, corpus_files))), ("train.steps", 10)]
+    wish = Wish(tmp_path / "run", None, settings)
+    before = plan_of(wish, silent)
+    add_pair(corpus_files, "x" * 5_000_000, "y")
+    notices: list[str] = []
+    after = plan_of(wish, notices.append)
+    assert after.survey == before.survey
+    assert notices == ["dropped 1 of 61 pairs longer than 4,096 characters (data.max_length=256)"]
+
+
+# Dev pairs.
+
+
+def test_the_dev_set_does_not_depend_on_the_seed(tiny_config):
+    one, two = (read_pairs(overlaid(tiny_config, [("train.seed", n)]), silent) for n in (1, 2))
+    assert one == two
+
+
+def test_the_dev_set_is_that_of_seed_1_in_earlier_versions():
+    """Frozen: runs of earlier versions with the default seed are resumed."""
+    lines = [str(i) for i in range(100)]
+    _, dev = hold_out(Corpus(lines, lines), 8)
+    assert dev.source == ["48", "8", "16", "81", "6", "99", "38", "5"]
+
+
+@pytest.fixture
+def earlier_version():
+    """Split the corpus like mtcli 0.1.0."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(preparation, "hold_out", lambda pairs, n, seed=5: hold_out(pairs, n, seed))
+        yield patch.undo
+
+
+def stop_at_6(event) -> None:
+    if isinstance(event, StepDone) and event.step == 6:
+        signal.raise_signal(signal.SIGTERM)
+
+
+def test_an_unfinished_run_of_another_split_is_refused_with_its_version(
+    tiny_config, tmp_path, earlier_version
+):
+    config = overlaid(tiny_config, [("train.seed", 5)])
+    assert isinstance(train_run(config, tmp_path / "run", stop_at_6), Stopped)
+    earlier_version()
+    with pytest.raises(CheckpointError) as error:
+        train_run(config, tmp_path / "run", silent)
+    assert (
+        "was started by an earlier version of mtcli (0.1.0), which held out other dev pairs "
+        in (str(error.value))
+    )
+    assert "for train.seed=5\n  hint: finish it with that version" in str(error.value)
+
+
+def test_a_finished_run_of_another_split_is_complete(tiny_config, tmp_path, earlier_version):
+    config = overlaid(tiny_config, [("train.seed", 5)])
+    train_run(config, tmp_path / "run", silent)
+    earlier_version()
+    assert isinstance(train_run(config, tmp_path / "run", silent), Finished)
+    tiny_config.data.train[0].write_text("".join(f"{i}\n" for i in range(60)))
+    with pytest.raises(CheckpointError, match="trained on other sentence pairs"):
+        train_run(config, tmp_path / "run", silent)
+
+
+# Few pairs.
+
+
+def test_a_warning_says_that_there_are_too_few_pairs(tiny_config, tiny_trained):
+    notices: list[str] = []
+    read_pairs(tiny_config, notices.append)
+    assert any(
+        text.startswith("warning: 54 training pairs are too few to learn a language")
+        for text in notices
+    )
+    notices.clear()
+    read_pairs(overlaid(tiny_config, [("train.start_from", str(tiny_trained))]), notices.append)
+    assert not any("too few" in text for text in notices)
+
+
+def test_enough_pairs_need_no_warning(tiny_config, corpus_files):
+    for path in corpus_files:
+        path.write_text("".join(f"line {i}\n" for i in range(1200)))
+    notices: list[str] = []
+    read_pairs(tiny_config, notices.append)
+    assert not any("too few" in text for text in notices)
+
+
+def test_the_warning_is_shown_and_logged(tiny_config, tmp_path):
+    events: list = []
+    train_run(tiny_config, tmp_path / "run", events.append)
+    assert any("too few" in e.text for e in events if isinstance(e, Notice))
+    assert "too few" in (tmp_path / "run" / "log.jsonl").read_text()
+
+
+# Files that are not UTF-8 text.
+
+TEXT = "The first line.\nThe second – with a dash.\n"
+
+
+def zipped(path, data: bytes) -> None:
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("train.en", data)
+
+
+COMPRESSED = {
+    "gzip": lambda path, data: path.write_bytes(gzip.compress(data)),
+    "bzip2": lambda path, data: path.write_bytes(bz2.compress(data)),
+    "xz": lambda path, data: path.write_bytes(lzma.compress(data)),
+    "zip": zipped,
+    "zstd": lambda path, _: path.write_bytes(b"\x28\xb5\x2f\xfd\x04\x00abc"),
+}
+
+
+@pytest.mark.parametrize("suffix", [".en", ".en.gz"])
+@pytest.mark.parametrize("kind", COMPRESSED)
+def test_a_compressed_file_is_recognized_and_the_hint_works(tmp_path, kind, suffix):
+    path = tmp_path / f"my train{suffix}"
+    COMPRESSED[kind](path, TEXT.encode())
+    with pytest.raises(DataError, match=f"is compressed with {kind}\n") as error:
+        list(read_lines(path))
+    output = tmp_path / ("my train.en" if suffix.endswith("gz") else "my train.en.txt")
+    assert error.value.hint.startswith("decompress it first: ")
+    command = error.value.hint.removeprefix("decompress it first: ")
+    assert command.endswith(f" > '{output}'")
+    if kind != "zstd" and shutil.which(command.split()[0]):
+        subprocess.run(command, shell=True, check=True, timeout=LIMIT)
+        assert output.read_text() == TEXT
+
+
+@pytest.mark.parametrize(
+    ("codec", "name"),
+    [
+        ("utf-16", "UTF-16"),
+        ("utf-32", "UTF-32"),
+        ("utf-16-le", "UTF-16LE"),
+        ("utf-16-be", "UTF-16BE"),
+        ("utf-32-le", "UTF-32LE"),
+        ("utf-32-be", "UTF-32BE"),
+    ],
+)
+@pytest.mark.parametrize("text", [TEXT, "Ένα δύο\n", "один – два\n"])
+def test_another_encoding_is_recognized_and_the_hint_works(tmp_path, codec, name, text):
+    if "16-" in codec and not text.isascii() and text != TEXT:
+        pytest.skip("only a byte order mark tells UTF-16 of other alphabets")
+    path = tmp_path / "train.en"
+    path.write_bytes(text.encode(codec))
+    with pytest.raises(DataError, match=f"train.en is {name}, not UTF-8\n") as error:
+        read_aligned([path, path])
+    command = error.value.hint.removeprefix("convert it: ")
+    assert command.startswith(f"iconv -f {name} -t UTF-8 ")
+    if shutil.which("iconv"):
+        subprocess.run(command, shell=True, check=True, timeout=LIMIT)
+        assert (tmp_path / "train.en.txt").read_text(encoding="utf-8") == text
+
+
+@pytest.mark.parametrize(
+    "text", ["BZh is how it starts", "PK is short", "a\0b", "\0", "a\0b\0 and more of a text", ""]
+)
+def test_text_that_looks_a_bit_like_another_format_is_read(tmp_path, text):
+    (tmp_path / "train.en").write_text(f"{text}\nsecond\n", encoding="utf-8")
+    assert list(read_lines(tmp_path / "train.en")) == [text, "second"]
+
+
+def test_preparation_of_a_tiny_corpus_keeps_all_pairs(tiny_config, tokenizers):
+    pairs = read_pairs(tiny_config, silent)
+    data = prepare(pairs, tokenizers, tiny_config, silent)
+    assert len(data.train_set) == len(pairs.train) == 54
