@@ -97,17 +97,10 @@ class Processes:
 ALONE = Processes()
 
 
-_IMMORTAL: list[object] = []
-
-
-def never_freed(thing: T) -> T:
-    """`thing`, which holds the connection to other processes, for as long as this process lives.
-
-    When the last holder is freed, torch 2.13 waits for a thread of the connection while it holds
-    Python's lock, and that thread may be waiting for the lock.
-    """
-    _IMMORTAL.append(thing)
-    return thing
+# When the last reference to a process group is dropped, torch 2.13 waits for a thread of the group
+# while it holds the GIL, and that thread may be waiting for the GIL. So groups are never freed, and
+# the models that refer to one can be freed at any time before it is destroyed.
+_GROUPS: list[object] = []
 
 
 def whole(tensor: Tensor) -> Tensor:
@@ -169,5 +162,6 @@ def processes(device: torch.device) -> Iterator[Processes]:
         world_size=size,
         timeout=_TIMEOUT,
     )
+    _GROUPS.append(dist.group.WORLD)
     yield Processes(rank, size)
     dist.destroy_process_group()  # unless something went wrong: then the others may not answer

@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from mtcli.config import TrainConfig
-from mtcli.distributed import ALONE, Processes, never_freed, whole
+from mtcli.distributed import ALONE, Processes, whole
 from mtcli.engines.pytorch import is_out_of_memory
 from mtcli.errors import ConfigError
 from mtcli.feed import Batch, Group
@@ -188,10 +188,8 @@ class Learner:
             objective.compile_model()
         if self.processes.size > 1 and self.options.sharding == "none":
             # Buffers are the same everywhere, and gradients need no copy of their own.
-            return never_freed(
-                DistributedDataParallel(
-                    objective, forward_sync_buffers=False, gradient_as_bucket_view=True
-                )
+            return DistributedDataParallel(
+                objective, forward_sync_buffers=False, gradient_as_bucket_view=True
             )
         return objective
 
