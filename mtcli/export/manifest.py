@@ -52,21 +52,18 @@ class Fingerprint:
 
 @dataclass(frozen=True)
 class Shortlist:
-    """The vocabulary map, and what it cost on the dev set when training was over."""
+    """Whether the vocabulary map is used by default, and the figures that decided it."""
 
-    is_on: bool  # unless the user says otherwise
+    is_on: bool
     bleu: float
     bleu_without: float
-    speed: float  # sentences per second, as a multiple of the speed without it
+    speed: float  # estimated speedup, from counted work
 
-    def quality(self) -> str:
-        """What it costs, in words; the same whenever it is measured."""
-        return f"dev BLEU {self.bleu:.2f} with it, {self.bleu_without:.2f} without"
-
-    def gain(self) -> str:
-        """What it brings, in words, and whether it is used."""
-        state = "on" if self.is_on else "off: not worth it"
-        return f"{self.speed:.2f} times as fast with it; {state}"
+    def summary(self) -> str:
+        """Describe cost, gain and decision."""
+        state = "enabled" if self.is_on else "disabled: speedup under 5 %, or BLEU loss over 0.1"
+        scores = f"dev BLEU {self.bleu:.2f} with it, {self.bleu_without:.2f} without"
+        return f"{scores}; estimated speedup {self.speed:.2f}x; {state}"
 
 
 @dataclass(frozen=True)
@@ -112,8 +109,7 @@ def describe_export(model: Path) -> list[tuple[str, str]]:
     manifest = read_manifest(model / EXPORT)
     if manifest is None or manifest.shortlist is None or not manifest.is_fresh(model):
         return []
-    shortlist = manifest.shortlist
-    return [("shortlist", f"{shortlist.quality()}; {shortlist.gain()}")]
+    return [("shortlist", manifest.shortlist.summary())]
 
 
 def input_names(model: Path) -> set[str]:

@@ -2,9 +2,11 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
+from mtcli.config import ModelConfig
 from mtcli.data import EncodedCorpus
 from mtcli.export.lexicon import Lexicon, learn_lexicon
 from mtcli.tokenizer import Tokenizers
@@ -14,6 +16,9 @@ _LEAST_PROBABILITY = 1e-4
 _FREQUENT_SHARE = 0.1  # of the target vocabulary: candidates whatever the source is
 _SPACE = re.compile(r"[ \t\n\r]")
 _BYTE = re.compile(r"<0x[0-9A-F]{2}>")
+_SPECIAL = frozenset(("<unk>", "<s>", "</s>"))  # CTranslate2 adds them to every candidate list
+# Multiplications in whose time one output of a matrix passes quantization, norms, softmax or top-k.
+_OVERHEAD = 100
 
 
 def vocabulary_map(corpus: EncodedCorpus, tokenizers: Tokenizers) -> str:
@@ -53,3 +58,60 @@ def _line(source: str, targets: Sequence[str]) -> str:
     """What the format has no way to write is left out."""
     candidates = " ".join(piece for piece in targets if not _SPACE.search(piece))
     return f"{source}\t{candidates}\n" if candidates and not _SPACE.search(source) else ""
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """A vocabulary map, to count the candidates of a batch."""
+
+    fixed: frozenset[str]  # of every source
+    of_piece: dict[str, list[str]]
+
+    @classmethod
+    def of(cls, text: str) -> "Candidates":
+        """Parse a vmap.txt."""
+        rows = (line.split("\t") for line in text.split("\n") if line)
+        of_piece = {source: targets.split(" ") for source, targets in rows}
+        return cls(_SPECIAL.union(of_piece.pop("", [])), of_piece)
+
+    def count(self, sources: Sequence[Sequence[str]]) -> int:
+        """Return the number of target pieces that the search of a batch considers."""
+        pieces = {piece for source in sources for piece in source}
+        return len(self.fixed.union(*(self.of_piece.get(piece, []) for piece in pieces)))
+
+
+@dataclass(frozen=True)
+class SearchedBatch:
+    """The size of one batch search."""
+
+    pieces: Sequence[Sequence[str]]  # of each source
+    n_target: int  # target positions of the best hypotheses, EOS included
+    beam_size: int
+
+
+def estimated_speedup(
+    model: ModelConfig, target_size: int, candidates: Candidates, batches: Sequence[SearchedBatch]
+) -> float:
+    """Return the work without the shortlist as a multiple of the work with it.
+
+    The work of a batch is the size of all matrices that its positions pass: those of the encoder
+    once for each source position; those of the decoder, and a vector of the output layer for each
+    candidate, once for each target position of each hypothesis.
+    """
+    per_source, per_target = (
+        sum(
+            maps.n * maps.rows * (maps.columns + _OVERHEAD)
+            for maps in model.maps()
+            if side in maps.reads
+        )
+        for side in ("source", "target")
+    )
+    without = with_it = 0
+    for batch in batches:
+        n_source = sum(len(source) + 1 for source in batch.pieces)
+        n_target = batch.n_target * batch.beam_size
+        layers = n_source * per_source + n_target * per_target
+        per_candidate = n_target * (model.d_model + _OVERHEAD)
+        without += layers + target_size * per_candidate
+        with_it += layers + candidates.count(batch.pieces) * per_candidate
+    return without / with_it if with_it else 1.0

@@ -2,6 +2,7 @@
 
 from mtcli.report.display import Display, open_display
 from mtcli.report.events import (
+    Activity,
     Event,
     Finished,
     Notice,
@@ -18,6 +19,7 @@ from mtcli.report.log import EventLog, as_logged, read_events
 from mtcli.report.plain import PlainDisplay
 
 __all__ = [
+    "Activity",
     "Display",
     "Event",
     "EventLog",

@@ -18,7 +18,7 @@ class StepDone:
     steps: int  # how many there will be
     epoch: int
     loss: float  # nats per word, label smoothing included
-    learning_rate: float  # of the layers' matrices
+    learning_rate: float  # of the first optimizer: Muon's, or AdamW's if it is the only one
     n_words: int
     n_tokens: int  # source and target positions that are not padding
     n_positions: int  # padding included
@@ -76,6 +76,14 @@ class Stopped:
 
 
 @dataclass(frozen=True)
+class Activity:
+    """Work other than training steps has begun. Displays show it; the log does not."""
+
+    text: str  # "exporting to CTranslate2"
+    is_routine: bool = False  # part of the training loop, such as a validation
+
+
+@dataclass(frozen=True)
 class Finished:
     """The model is complete."""
 
@@ -88,4 +96,4 @@ class Finished:
     data: str = ""  # fingerprint of the pairs it has learned from
 
 
-Event = Notice | StepDone | Validated | RolledBack | Resumed | Stopped | Finished
+Event = Notice | StepDone | Validated | RolledBack | Resumed | Stopped | Activity | Finished

@@ -7,6 +7,7 @@ from rich.text import Text
 
 from mtcli.report.dashboard import Dashboard
 from mtcli.report.events import (
+    Activity,
     Event,
     Finished,
     Notice,
@@ -37,6 +38,10 @@ class LiveDisplay:
         match event:
             case Notice(text):
                 self._print(text, style="dim")
+            case Activity(text):
+                self.dashboard.activity = harmless(text)
+                if not self.live.is_started and not event.is_routine:
+                    self._print(text, style="dim")
             case StepDone():
                 self.dashboard.see_step(event)
                 self.live.start()  # which does nothing from the second time on
@@ -50,6 +55,7 @@ class LiveDisplay:
                 self.dashboard.remember(event)
                 self._print(welcome(event), style="dim")
             case Stopped() | Finished():
+                self.dashboard.end()
                 self.live.stop()
                 self._print(farewell(event), style="bold")
 

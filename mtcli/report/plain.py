@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.text import Text
 
 from mtcli.report.events import (
+    Activity,
     Event,
     Finished,
     Notice,
@@ -33,7 +34,7 @@ class PlainDisplay:
     def __call__(self, event: Event) -> None:
         """Show `event` as one line, or as none if it is too soon after the last."""
         match event:
-            case Notice(text):
+            case Notice(text) | Activity(text, is_routine=False):
                 self._line(text)
             case StepDone():
                 self._step(event)
@@ -64,7 +65,9 @@ class PlainDisplay:
         ]
         if event.memory:
             parts.append(f"memory {size(event.memory)}")
-        self._line("  ".join([*parts, f"about {duration(self.pace.seconds_left(event))} left"]))
+        if event.step < event.steps:
+            parts.append(f"about {duration(self.pace.seconds_left(event))} left")
+        self._line("  ".join(parts))
 
     def _validation(self, event: Validated) -> None:
         best = ", the best so far" if event.is_best else ""

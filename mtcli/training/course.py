@@ -20,7 +20,7 @@ from mtcli.checkpoint.state import (
     weights_path,
 )
 from mtcli.errors import ConfigError
-from mtcli.report import Notice, RolledBack, StepDone, Stopped, Validated
+from mtcli.report import Activity, Notice, RolledBack, StepDone, Stopped, Validated
 from mtcli.training.interrupt import StopRequest
 from mtcli.training.loop import DivergedError, Step, fit
 from mtcli.training.machine import peak_memory
@@ -128,6 +128,7 @@ def _step_done(run: Run, step: Step) -> StepDone:
 def _validate(run: Run, progress: Progress) -> Progress:
     """Measure the weights, and note whether they are the best so far."""
     options = run.config.train
+    run.place.show(Activity("validating", is_routine=True))
     measured = run.measure()
     if not math.isfinite(measured.loss):
         raise DivergedError(progress.step, "the dev loss is not a number any more")

@@ -11,7 +11,7 @@ from mtcli.checkpoint.weights import mean_of
 from mtcli.errors import MtcliError
 from mtcli.export.directory import NotExportableError
 from mtcli.models import parameters_of
-from mtcli.report import Finished, Notice
+from mtcli.report import Activity, Finished, Notice
 from mtcli.training.card import write_card
 from mtcli.training.course import is_better
 from mtcli.training.export import export_trained
@@ -50,9 +50,10 @@ def finish(run: Run, progress: Progress, reason: str) -> Finished:
 
 
 def _choose(run: Run, progress: Progress) -> None:
-    """Keep the best of all weights there are: validated ones are kept already."""
-    best = progress
+    """Keep the best of all candidates; the best validated weights are already kept."""
+    best, best_name = progress, f"step {progress.best_step}"
     for candidate in _candidates(run, progress):
+        run.place.show(Activity(f"evaluating {candidate.name}"))
         measured = run.measure(run.processes.streamed(candidate.weights, run.learner.device))
         score = measured.score(run.config.train.metric)
         is_best = is_better(score, measured.loss, best)
@@ -60,12 +61,12 @@ def _choose(run: Run, progress: Progress) -> None:
         run.report(
             Notice(
                 f"{candidate.name}: dev BLEU {measured.bleu:.2f}, loss {measured.loss:.3f}; "
-                f"{verdict} step {progress.best_step}"
+                f"{verdict} {best_name}"
             )
         )
         if not is_best:
             continue
-        best = replace(best, best_score=score, best_loss=measured.loss)
+        best, best_name = replace(best, best_score=score, best_loss=measured.loss), candidate.name
         if run.processes.is_first:
             run.keep(
                 candidate.weights,
@@ -106,9 +107,9 @@ def _listed(steps: list[int]) -> str:
 
 
 def _export(run: Run) -> None:
-    """Make the model ready for CTranslate2; without it, it is complete all the same."""
+    """Export the model to CTranslate2; a run without an export is complete, too."""
     show = run.place.show
-    show(Notice("exporting to CTranslate2, and measuring a vocabulary shortlist"))
+    show(Activity("exporting to CTranslate2"))
     try:
         shortlist = export_trained(run.directory, run.data.train_set, run.data.dev_set.shown)
     except NotExportableError as error:
@@ -116,11 +117,9 @@ def _export(run: Run) -> None:
         return
     except (MtcliError, OSError) as error:
         run.report(Notice("there is no export; the model is complete without it"))
-        # Not logged: a model tells nobody where it was made.
+        # Do not log paths: a model can be shared.
         show(Notice(f"  {error}"))
         show(Notice(f"  `mtcli export {run.directory}` tries again"))
         return
-    if shortlist is None:
-        return
-    run.report(Notice(f"shortlist: {shortlist.quality()}"))
-    show(Notice(f"  translating is {shortlist.gain()}"))  # not logged: times differ
+    if shortlist is not None:
+        run.report(Notice(f"shortlist: {shortlist.summary()}"))
