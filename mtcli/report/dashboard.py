@@ -33,6 +33,7 @@ class Dashboard:
         self.validations: list[Validated] = []
         self.activity = ""  # current work other than training steps
         self.is_over = False
+        self._line_widths: list[int] = []  # of the last frame
         self._began = time.monotonic()
 
     def see_step(self, event: StepDone) -> None:
@@ -69,6 +70,10 @@ class Dashboard:
         """Drop activity and time left: the run has finished or stopped."""
         self.activity, self.is_over = "", True
 
+    def n_wrapped(self, width: int) -> int:
+        """Return the extra lines of the last frame in a terminal of this width."""
+        return sum(max(0, n - 1) // width for n in self._line_widths)
+
     def _remember_step(self, past: StepDone) -> None:
         """A step that is logged stands for those before it that are not."""
         for number in range(past.step - STEP_INTERVAL + 1, past.step + 1):
@@ -90,10 +95,12 @@ class Dashboard:
         columns = next((n for n in _FACTS_WIDTHS if room - n - _GAP >= shortest), 0)
         width = min(_LONGEST_SPARKLINE, room - columns - _GAP * bool(columns)) if shortest else 0
         facts = self._facts(self.step, columns)
+        self._line_widths = [options.max_width]
         yield self._bar(self.step, options.max_width, overflow)
         for line, fact in zip(self._numbers(width), facts, strict=True):
             line.append(" " * _GAP if width and columns else "").append_text(fact)
-            line.no_wrap, line.overflow = True, overflow
+            line.truncate(options.max_width, overflow=overflow)
+            self._line_widths.append(line.cell_len)
             yield line
 
     def _bar(self, step: StepDone, width: int, overflow: OverflowMethod) -> Table:

@@ -1,7 +1,9 @@
 """What a terminal shows: a bar with the numbers one wants to watch; samples scroll by above."""
 
-from rich.console import Console
+from rich.console import Console, ConsoleRenderable
+from rich.control import Control
 from rich.live import Live
+from rich.segment import ControlType
 from rich.table import Table
 from rich.text import Text
 
@@ -21,13 +23,28 @@ from mtcli.report.events import (
 from mtcli.report.wording import clipped, farewell, harmless, setback, welcome
 
 
+class DashboardLive(Live):
+    """A live dashboard that leaves no old frame behind when the terminal becomes narrower."""
+
+    def __init__(self, dashboard: Dashboard, console: Console) -> None:
+        super().__init__(dashboard, console=console, refresh_per_second=4)
+        self.dashboard = dashboard
+
+    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
+        """Erase the last frame and draw a new one around what is printed."""
+        # Terminals wrap the lines of a frame when they become narrower; rich erases the others.
+        n_wrapped = self.dashboard.n_wrapped(self.console.width)
+        up = [(ControlType.CURSOR_UP, 1), (ControlType.ERASE_IN_LINE, 2)] * n_wrapped
+        return super().process_renderables([Control(*up), *renderables])
+
+
 class LiveDisplay:
     """A dashboard at the bottom of the terminal; validations scroll by above it."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
         self.dashboard = Dashboard()
-        self.live = Live(self.dashboard, console=console, refresh_per_second=4)
+        self.live = DashboardLive(self.dashboard, console)
 
     def close(self) -> None:
         """Stop drawing."""
