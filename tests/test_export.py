@@ -35,7 +35,7 @@ from mtcli.export import directory as export_directory
 from mtcli.export import obstacles
 from mtcli.export.directory import make_export, open_export, write_plain
 from mtcli.export.lexicon import learn_lexicon
-from mtcli.export.manifest import VERSION, Shortlist, read_manifest
+from mtcli.export.manifest import VERSION, read_manifest
 from mtcli.export.shortlist import vocabulary_map
 from mtcli.models import build_model, parameters_of
 from mtcli.options import EngineOptions, Sampling, SearchOptions
@@ -480,39 +480,6 @@ def test_the_map_offers_what_a_piece_becomes_and_itself(corpus, tokenizers):
         assert set(tokenizers.target.pieces(translation)) <= offered | set(table[""])
     assert all(piece in table[piece] for piece in tokenizers.source.vocabulary)
     assert {f"<0x{byte:02X}>" for byte in range(256)} <= set(table["<0x41>"])
-
-
-@pytest.mark.parametrize(
-    "expected",
-    [
-        Shortlist(is_on=True, bleu=30.0, bleu_without=30.05, speed=1.5),
-        Shortlist(is_on=False, bleu=30.0, bleu_without=30.2, speed=1.5),
-        Shortlist(is_on=True, bleu=31.0, bleu_without=30.0, speed=1.5),
-        Shortlist(is_on=False, bleu=31.0, bleu_without=30.0, speed=0.8),
-        Shortlist(is_on=False, bleu=31.0, bleu_without=30.0, speed=1.04),
-    ],
-)
-def test_a_shortlist_is_on_if_it_is_faster_and_costs_next_to_nothing(
-    model, corpus, tokenizers, monkeypatch, expected
-):
-
-    def measured(directory, dev):
-        assert len(dev) == 60
-        assert isinstance(open_engine(directory, EngineOptions()).engine, Ct2Engine)
-        return [
-            training_export.Measured(expected.bleu_without, expected.speed),
-            training_export.Measured(expected.bleu, 1.0),
-        ]
-
-    monkeypatch.setattr(training_export, "_measured", measured)
-    encoded = encode(corpus, tokenizers, 64, print)
-    shortlist = training_export.export_trained(model, encoded, corpus)
-    assert shortlist == expected
-    assert read_manifest(model / "ctranslate2").shortlist == shortlist
-    assert open_engine(model, EngineOptions()).engine.uses_shortlist is expected.is_on
-    assert not open_engine(model, EngineOptions(shortlist=False)).engine.uses_shortlist
-    assert shortlist.gain().endswith("; on" if expected.is_on else "; off: not worth it")
-    assert shortlist.gain().startswith(f"{expected.speed:.2f} times as fast")
 
 
 def test_a_shortlist_outlives_new_weights_but_not_a_new_vocabulary(

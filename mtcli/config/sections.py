@@ -86,7 +86,7 @@ class TrainConfig(Section):
     cosine. inverse_sqrt: the paper's, which falls to an end only where `decay_share` says so.
     """
     warmup: Whole = Field(100, ge=0)
-    """Steps in which the learning rate rises to its highest; at most a tenth of all."""
+    """Steps in which the learning rate rises; trapezoid and cosine use at most a tenth of all."""
     decay_share: Real | None = Field(None, ge=0, le=1)
     """Last part of the steps, in which the rate falls to its end; null: 0.6 for trapezoid, none for
     inverse_sqrt. cosine falls all the time."""

@@ -75,7 +75,8 @@ class Alibi(Relation):
 
     def _bias(self, view: View) -> Tensor:
         bias = -self.slopes[:, None, None] * view.distances.abs()  # [H, T, S]
-        return bias[None] if view.penalty is None else bias + view.penalty
+        penalty = view.penalty
+        return bias[None] if penalty is None else bias + penalty
 
 
 class Relative(Relation):
@@ -109,8 +110,9 @@ class Relative(Relation):
         distance = queries @ self.of_keys.T  # [B, H, T, n_distances]
         scores = content + distance.gather(-1, self._numbers(content, view))
         scores = scores / math.sqrt(queries.size(-1))
-        if view.mask is not None:
-            scores = scores.masked_fill(~view.mask, -torch.inf)
+        mask = view.mask
+        if mask is not None:
+            scores = scores.masked_fill(~mask, -torch.inf)
         return scores.softmax(dim=-1)
 
     def _numbers(self, like: Tensor, view: View) -> Tensor:

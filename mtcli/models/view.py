@@ -39,8 +39,9 @@ class View:
 
     @property
     def penalty(self) -> Tensor | None:
-        """The mask as what is added to scores: 0 or minus infinity."""
-        return None if self.mask is None else torch.where(self.mask, 0.0, -torch.inf)
+        """The mask to add to scores: 0 where attention is allowed, else minus infinity."""
+        mask = self.mask
+        return None if mask is None else torch.where(mask, 0.0, -torch.inf)
 
     def _by_place(self) -> Tensor | None:
         """What is allowed by where positions stand [T, S]."""

@@ -38,7 +38,6 @@ class Side:
     words: float  # estimated where no spaces tell them apart
     probe_pieces: float  # in the vocabulary of the probe, see `survey`
     long_characters: int  # 99 of 100 lines are not longer
-    longest_characters: int  # of the lines that were looked at
 
     def pieces(self, n_merges: float) -> float:
         """Pieces of a line in a vocabulary with so many pieces longer than a character.
@@ -124,7 +123,6 @@ def _side(lines: Sequence[str], probe: sentencepiece.SentencePieceProcessor) -> 
         words=sum(map(_n_words, unseen)) / n_probed * characters,
         probe_pieces=n_pieces / n_probed * characters,
         long_characters=int(np.quantile(lengths, 0.99)),
-        longest_characters=int(lengths.max()),
     )
 
 

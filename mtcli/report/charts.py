@@ -9,7 +9,9 @@ from mtcli.report.curves import Point, thinned
 
 MAX_POINTS = 500  # of a curve: more cannot be told apart on a screen
 _WIDTH, _HEIGHT = 460, 250  # of the drawing, in its own units
-_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 22, 12, 30  # margins
+_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 30, 12, 30  # margins; the left one may be wider
+_CHARACTER = 9.5  # width of a digit of a label, in the largest font that the style sheet sets
+_LABEL_GAP = 7  # between a label and the grid
 _MAX_DOTS = 60  # of a curve: more would hide it
 _UNITS = ((1e7, 1e6, "M"), (1e4, 1e3, "k"), (0.0, 1.0, ""))  # beyond which size, scale, sign
 _TINY = 1e-30  # as good as zero
@@ -121,8 +123,9 @@ def _axes(chart: Chart, curves: Sequence[Curve]) -> tuple[Axis, Axis]:
     y_ticks = round_ticks(lowest, highest, count=4)
     last = max(1.0, *steps, *(mark.step for mark in chart.marks))
     x_ticks = [tick for tick in round_ticks(0, last) if tick <= last and tick.is_integer()]
+    longest = max(map(len, tick_labels(y_ticks)))
     return (
-        Axis(0, last, x_ticks, _LEFT, _WIDTH - _RIGHT),
+        Axis(0, last, x_ticks, max(_LEFT, longest * _CHARACTER + _LABEL_GAP), _WIDTH - _RIGHT),
         Axis(y_ticks[0], y_ticks[-1], y_ticks, _HEIGHT - _BOTTOM, _TOP),
     )
 
@@ -142,8 +145,9 @@ def _grid(x_axis: Axis, y_axis: Axis) -> str:
     parts = []
     for tick, label in zip(y_axis.ticks, tick_labels(y_axis.ticks), strict=True):
         y = y_axis.place(tick)
-        parts.append(f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}"')
-        parts.append(f' y2="{y:.1f}"/><text class="y" x="{_LEFT - 7}" y="{y + 4:.1f}">')
+        parts.append(f'<line class="grid" x1="{x_axis.start:g}" x2="{x_axis.end:g}" y1="{y:.1f}"')
+        parts.append(f' y2="{y:.1f}"/><text class="y" x="{x_axis.start - _LABEL_GAP:g}"')
+        parts.append(f' y="{y + 4:.1f}">')
         parts.append(f"{label}</text>")
     for tick, label in zip(x_axis.ticks, tick_labels(x_axis.ticks), strict=True):
         parts.append(f'<text class="x" x="{x_axis.place(tick):.1f}" y="{_HEIGHT - 10}">')

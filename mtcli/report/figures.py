@@ -14,11 +14,11 @@ def main_charts(events: Sequence[LoggedEvent]) -> list[Chart]:
     return [_loss_chart(steps, validations, marks), _score_chart(validations, marks)]
 
 
-def side_charts(events: Sequence[LoggedEvent]) -> list[Chart]:
-    """How the work goes on."""
+def side_charts(events: Sequence[LoggedEvent], optimizer: str = "") -> list[Chart]:
+    """Return the charts of learning rate, throughput and padding."""
     steps, marks = named(events, "step"), rollback_marks(events)
     return [
-        _rate_chart(steps, marks),
+        _rate_chart(steps, marks, optimizer),
         _speed_chart(steps, marks),
         _padding_chart(steps, marks),
     ]
@@ -88,12 +88,14 @@ def _score_chart(validations: Sequence[LoggedEvent], marks: Sequence[Mark]) -> C
     )
 
 
-def _rate_chart(steps: Sequence[LoggedEvent], marks: Sequence[Mark]) -> Chart:
+def _rate_chart(steps: Sequence[LoggedEvent], marks: Sequence[Mark], optimizer: str) -> Chart:
     rates = points(steps, lambda event: number(event, "learning_rate"))
     highest = max((rate for _, rate in rates), default=0.0)
+    # The log has the rate of the first optimizer only: with Muon that of the layers' matrices.
+    whose = " of the layers' matrices" if optimizer == "muon" else ""
     return Chart(
         title="Learning rate",
-        description=f"Learning rate of the layers' matrices by step; at most {highest:.3g}.",
+        description=f"Learning rate{whose} by step; at most {highest:.3g}.",
         curves=[Curve("rate", rates, "train")],
         digits=_digits(highest),
         marks=marks,

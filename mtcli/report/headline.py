@@ -56,13 +56,18 @@ def _times(events: Sequence[LoggedEvent]) -> str:
 
 
 def _dev_tiles(events: Sequence[LoggedEvent]) -> str:
+    """Show the scores of the delivered weights, or those of the best validation so far."""
     best = best_validation(events)
     if best is None:
         return ""
     step = f"step {number(best, 'step') or 0:,.0f}"
+    bleu, whose = number(best, "bleu"), f"best, {step}"
+    finished = (named(events, "finished") or [{}])[-1]
+    if number(finished, "bleu") is not None:
+        bleu, whose = number(finished, "bleu"), str(finished.get("weights") or step)
     return "".join(
         [
-            _tile("dev BLEU", number(best, "bleu"), ".2f", f"best, {step}"),
+            _tile("dev BLEU", bleu, ".2f", whose),
             _tile("dev chrF", number(best, "chrf"), ".2f", step),
             _tile("dev loss", number(best, "loss"), ".3f", step),
         ]
@@ -84,7 +89,7 @@ def _latest(raw: Sequence[Point]) -> float | None:
 
 
 def _tile(name: str, value: float | None, form: str, note: str) -> str:
-    """A number with its name; none where there is no number."""
+    """Return a number with its name and a note; nothing if there is no number."""
     if value is None:
         return ""
-    return f"<div><dt>{name}</dt><dd>{value:{form}}<small>{note}</small></dd></div>"
+    return f"<div><dt>{name}</dt><dd>{value:{form}}<small>{escape(note)}</small></dd></div>"

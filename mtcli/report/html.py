@@ -1,5 +1,6 @@
 """report.html: a run to look at, as one file that needs nothing else."""
 
+import re
 from collections.abc import Mapping, Sequence
 from html import escape
 from itertools import takewhile
@@ -21,7 +22,7 @@ def report_html(
     parts = [
         headline_html(kept),
         _section("Rollbacks", _rollbacks(kept)),
-        _section("Curves", _charts(kept)),
+        _section("Curves", _charts(kept, _optimizer(config_yaml))),
         _section("Translations through time", samples_html(named(kept, "validation"))),
         _section("Validations", _validations(kept)),
         _section("Plan", _plan(kept, config_yaml)),
@@ -34,9 +35,16 @@ def _section(title: str, content: str) -> str:
     return f"<section><h2>{title}</h2>\n{content}</section>\n" if content else ""
 
 
-def _charts(events: Sequence[LoggedEvent]) -> str:
+def _optimizer(config_yaml: str) -> str:
+    found = re.search(r"^  optimizer: (\w+)$", config_yaml, re.MULTILINE)
+    return found[1] if found else ""
+
+
+def _charts(events: Sequence[LoggedEvent], optimizer: str) -> str:
     main = [chart_html(chart, f"main-{i}") for i, chart in enumerate(main_charts(events))]
-    side = [chart_html(chart, f"side-{i}") for i, chart in enumerate(side_charts(events))]
+    side = [
+        chart_html(chart, f"side-{i}") for i, chart in enumerate(side_charts(events, optimizer))
+    ]
     if not any([*main, *side]):
         return ""
     return f"""<div class="charts">{"".join(main)}</div>

@@ -3,6 +3,8 @@
 from html import escape
 from string import Template
 
+from mtcli.report.wording import harmless
+
 _PAGE = Template("""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -163,5 +165,6 @@ for (const chart of document.querySelectorAll(".chart")) {
 
 
 def page(title: str, body: str) -> str:
-    """A complete HTML file around `body`, which is HTML already."""
-    return _PAGE.substitute(title=escape(title), style=_STYLE, script=_SCRIPT, body=body)
+    """Return a complete HTML file around `body`, which is HTML, without control characters."""
+    text = _PAGE.substitute(title=escape(title), style=_STYLE, script=_SCRIPT, body=body)
+    return harmless(text)

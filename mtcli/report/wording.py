@@ -35,7 +35,7 @@ def setback(event: RolledBack) -> str:
 
 
 def harmless(text: str) -> str:
-    """`text` without what would steer a terminal instead of being shown."""
+    """Replace control characters, which a terminal would execute and HTML does not allow."""
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
