@@ -190,6 +190,59 @@ def test_the_best_is_what_the_run_calls_so():
     assert "dev BLEU 11.11 best, step 100" in text
 
 
+def test_a_finished_report_headlines_the_delivered_weights():
+    delivered = {**FINISHED, "bleu": 33.33}
+    text = report([*RUN, delivered]).text
+    assert "dev BLEU 33.33 the mean of steps 200 and 300" in text
+    assert "22.22" not in text.partition("Curves")[0]
+    earlier = {key: value for key, value in delivered.items() if key != "weights"}
+    assert "dev BLEU 33.33 step 200" in report([*RUN, earlier]).text
+
+
+CONTROL = "".join(map(chr, [*range(9), *range(11, 32), *range(127, 160), 0xD800]))
+
+
+def test_no_text_brings_control_characters_into_the_page():
+    evil = f"before{CONTROL}\x1b[2Jafter"
+    events = [
+        {**NOTICE, "text": evil},
+        {**validation(100, 11.11, evil), "signature": evil},
+        {**ROLLBACK, "reason": evil},
+        {**FINISHED, "reason": evil, "weights": evil},
+    ]
+    events[1]["samples"][0] |= {"source": evil, "reference": evil}
+    page = report_html(events, f"train:\n  start_from: {evil}\n", {evil: evil})
+    assert not set(CONTROL) & set(page)
+    assert page.count("after") >= 9
+    page.encode()
+
+
+def test_the_learning_rate_is_that_of_the_optimizer():
+    rates = {name: report(RUN, f"train:\n  optimizer: {name}\n").text for name in ("muon", "adamw")}
+    assert "Learning rate of the layers' matrices by step; at most 0.02." in rates["muon"]
+    assert "Learning rate by step; at most 0.02." in rates["adamw"]
+
+
+DIGIT = 0.63 * 15  # width of a digit in the largest font of the page, as wide fonts have it
+
+
+@given(
+    st.floats(1e-7, 1e9, allow_nan=False),
+    st.floats(1, 1e7, allow_nan=False),
+    st.booleans(),
+)
+def test_no_label_of_an_axis_is_clipped(value, last, from_zero):
+    curve = Curve("x", [(1, value / 3), (last, value)], "train")
+    text = chart_html(Chart("t", "d", [curve], digits=1, from_zero=from_zero), "c")
+    width = float(Page(text).all("svg")[0]["viewbox"].split()[2])
+    labels = re.findall(r'<text class="([xy])" x="([\d.]+)"[^>]*>([^<]+)<', text)
+    assert {axis for axis, _, _ in labels} == {"x", "y"}
+    for axis, x, label in labels:
+        size = DIGIT * len(label)
+        assert float(x) - (size if axis == "y" else size / 2) >= 0
+        assert float(x) + (0 if axis == "y" else size / 2) <= width
+
+
 def test_every_validation_is_there_in_numbers():
     scores = [10 + i / 7 for i in range(150)]
     text = report([validation(100 * i, score) for i, score in enumerate(scores)]).text
@@ -292,7 +345,8 @@ def test_ticks_are_few_and_even_and_enclose_the_range(low, width, count):
     [
         (0, 8.5, ["0", "2.5", "5.0", "7.5", "10.0"]),
         (0, 0.02, ["0", "0.005", "0.010", "0.015", "0.020"]),
-        (0, 9_000, ["0", "2,500", "5,000", "7,500", "10,000"]),
+        (0, 9_000, ["0", "2.5k", "5.0k", "7.5k", "10.0k"]),
+        (0, 7_500, ["0", "2,000", "4,000", "6,000", "8,000"]),
         (0, 95_000, ["0", "25k", "50k", "75k", "100k"]),
         (0, 2e-5, ["0", "5.0e-6", "1.0e-5", "1.5e-5", "2.0e-5"]),
     ],

@@ -33,7 +33,7 @@ DEMO = Path(__file__).parent.parent / "data" / "demo"
 TRAIN = ("data.train", ("a.en", "a.de"))
 MACHINE = Machine(cores=2, memory=24 * 10**9, gflops=250.0)
 GPU = replace(MACHINE, gpu=Gpu("a GPU", 24 * 10**9))
-SIDE = Side(characters=61, words=12, probe_pieces=22, long_characters=121, longest_characters=205)
+SIDE = Side(characters=61, words=12, probe_pieces=22, long_characters=121)
 SURVEY = Survey(n_pairs=29_000, alphabet=95, source=SIDE, target=SIDE)
 SINGLE_SETTINGS = [
     ("tokenizer.vocab_size", 32_000),
@@ -74,7 +74,6 @@ sides = st.builds(
         words=words,
         probe_pieces=words * min(pieces, word_length),
         long_characters=round(longest * words * word_length) + 1,
-        longest_characters=round(2 * longest * words * word_length) + 1,
     ),
     words=st.floats(0.5, 5_000),
     word_length=st.floats(1, 20),

@@ -11,6 +11,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from mtcli.report import (
+    Activity,
     EventLog,
     Finished,
     LiveDisplay,
@@ -182,6 +183,109 @@ def test_the_dashboard_fits_and_never_changes_its_height(width):
             lines = drawn(dashboard, width)
             assert len(lines) == 4
             assert max(map(cell_len, lines)) <= width
+
+
+@pytest.mark.parametrize("width", range(30, 121))
+def test_every_frame_has_the_same_height_and_no_line_wraps(width):
+    dashboard = Dashboard()
+    frames = []
+    for number in range(1, 11):
+        dashboard.see_step(step(12_000 * number, steps=120_000, seconds=9.0, loss=90 / number))
+        frames.append(drawn(dashboard, width))
+        dashboard.activity = "evaluating the mean of steps 10,000, 20,000 and 30,000"
+        frames.append(drawn(dashboard, width))
+        dashboard.see_validation(validated(12_000 * number, 10.0 * number, is_best=True))
+    dashboard.activity = "exporting to CTranslate2"
+    frames.append(drawn(dashboard, width))
+    dashboard.end()
+    frames.append(drawn(dashboard, width))
+    for lines in frames:
+        assert len(lines) == 4
+        assert max(map(cell_len, lines)) <= width
+    losses, scores = frames[-1][1], frames[-1][3]
+    assert len(re.findall("[▁-█]", losses)) >= 8
+    assert len(re.findall("[▁-█]", scores)) >= 8
+    assert "100.00" in scores
+
+
+class Screen:
+    """A terminal that wraps its lines anew when its width changes, as most do."""
+
+    def __init__(self) -> None:
+        self.lines = [""]  # without line breaks; the cursor is at the end of the last one
+        self.row = 0  # of the cursor, counted up from the last row
+
+    def write(self, text: str, width: int) -> None:
+        rows = [row for line in self.lines for row in self._wrapped(line, width)]
+        at, column = len(rows) - 1, len(rows[-1])
+        for part in re.findall(r"\x1b\[[0-9;?]*[a-zA-Z]|\r|\n|[^\x1b\r\n]+", text):
+            if part == "\r":
+                column = 0
+            elif part == "\n":
+                at, column = at + 1, 0
+                rows += [""] * (at == len(rows))
+            elif part == "\x1b[2K":
+                rows[at] = ""
+            elif part.endswith("A") and part.startswith("\x1b"):
+                at = max(0, at - int(part[2:-1]))
+            elif not part.startswith("\x1b"):
+                rows[at] = rows[at][:column].ljust(column) + part
+                column += len(part)
+        self.lines = rows[: at + 1]
+
+    @staticmethod
+    def _wrapped(line: str, width: int) -> list[str]:
+        return [line[i : i + width] for i in range(0, max(1, len(line)), width)]
+
+
+def test_a_narrower_terminal_keeps_no_old_frame():
+    screen, file = Screen(), io.StringIO()
+    console = Console(file=file, force_terminal=True, width=90, height=40, legacy_windows=False)
+    display = LiveDisplay(console)
+    display.live.auto_refresh = False
+    for number, width in enumerate((90, 90, 50, 70, 33, 33, 80), start=1):
+        console.width = width
+        display(step(number, loss=9 / number))
+        display.live.refresh()
+        display(Notice(f"notice {number}"))
+        screen.write(file.getvalue(), width)
+        file.seek(0)
+        file.truncate()
+    display(FINISHED)
+    display.close()
+    screen.write(file.getvalue(), 80)
+    shown = [line for line in screen.lines if line.strip()]
+    assert shown[:7] == [f"notice {number}" for number in range(1, 8)]
+    assert [line.split()[0] for line in shown[8:11]] == ["loss", "dev", "dev"]
+    assert shown[11].startswith("finished after step 100")
+
+
+def test_after_the_last_step_a_display_shows_the_activity_and_no_time_left(console):
+    display = open_display(console, is_verbose=not console.is_terminal)
+    display(step(100))
+    display(Activity("validating", is_routine=True))
+    display(Activity("exporting to CTranslate2"))
+    if console.is_terminal:
+        display.live.refresh()
+    shown = text_of(console)
+    display.close()
+    assert "exporting to CTranslate2" in shown
+    assert "0 s left" not in shown
+
+
+def test_the_live_display_shows_the_activity_until_the_next_step_or_the_end():
+    dashboard = Dashboard()
+    dashboard.see_step(step(50, seconds=1.0))
+    dashboard.activity = "validating"
+    assert "validating" in drawn(dashboard, 80)[0]
+    assert "left" not in drawn(dashboard, 80)[0]
+    dashboard.see_step(step(51, seconds=1.0))
+    assert "validating" not in drawn(dashboard, 80)[0]
+    assert "about 49 s left" in drawn(dashboard, 80)[0]
+    dashboard.activity = "exporting"
+    dashboard.end()
+    assert "left" not in drawn(dashboard, 80)[0]
+    assert "exporting" not in drawn(dashboard, 80)[0]
 
 
 @pytest.mark.parametrize("width", [80, 160])

@@ -27,11 +27,11 @@ def attention(
     engine: given.EngineName = "auto",
     device: given.Device = "auto",
 ) -> None:
-    """Show what a model looks at: a map of source pieces (across) and target pieces (down).
+    """Show the attention map of a translation: source pieces across, target pieces down.
 
-    A hyphen is before pieces that continue a word. Of a transformer these are the mean weights of
-    all heads in the last layer but one of the decoder, if it has two; of a decoder-only model, the
-    part of them that goes to the source.
+    A hyphen marks pieces that continue a word. The map shows the mean attention of all heads: for
+    a transformer, to the source in the last layer of the decoder; for a decoder-only model, the
+    part that goes to the source in the last layer but one.
     """
     from mtcli.engines import open_engine
     from mtcli.translation.looking import look

@@ -222,7 +222,7 @@ class DecoderOnlyConfig(AttentionConfig):
 
     @property
     def alignment_layer(self) -> int:
-        """The layer whose attention to the source shows best which word comes from which."""
+        """The layer whose attention to the source is shown and aligned: the last but one."""
         return max(0, self.n_layers - 2)
 
     @property

@@ -13,7 +13,7 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 30, 12, 30  # margins; the left one may be wi
 _CHARACTER = 9.5  # width of a digit of a label, in the largest font that the style sheet sets
 _LABEL_GAP = 7  # between a label and the grid
 _MAX_DOTS = 60  # of a curve: more would hide it
-_UNITS = ((1e7, 1e6, "M"), (1e4, 1e3, "k"), (0.0, 1.0, ""))  # beyond which size, scale, sign
+_UNITS = ((1e7, 1e6, "M"), (1e4, 1e3, "k"), (0.0, 1.0, ""))  # from which size on, scale, sign
 _TINY = 1e-30  # as good as zero
 
 
@@ -82,7 +82,7 @@ def tick_labels(ticks: Sequence[float]) -> list[str]:
     step, largest = ticks[1] - ticks[0], max(abs(tick) for tick in ticks)
     if largest < 1e-2 and step < 1e-3:  # 2.5e-4: shorter than 0.00025
         return [f"{tick:.1e}".replace("e-0", "e-") if tick else "0" for tick in ticks]
-    unit, scale = next((unit, scale) for size, scale, unit in _UNITS if largest > size)
+    unit, scale = next((unit, scale) for size, scale, unit in _UNITS if largest >= size)
     # The digits that tell the step itself: 0.25 has two, 2.5 has one, 20 has none.
     digits = len(f"{step / scale:.6f}".rstrip("0").partition(".")[2])
     return [f"{tick / scale:,.{digits}f}{unit}" if tick else "0" for tick in ticks]

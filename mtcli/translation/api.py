@@ -42,12 +42,19 @@ class Translator(LineTranslator):
     def stream(
         self, lines: Iterable[str], options: SearchOptions | None = None
     ) -> Iterator[list[Translation]]:
-        """For each line its translations, best first; of lines without end, too."""
+        """Yield the translations of each line, best first; the lines may be endless.
+
+        A line end is not part of its line, so an open file can be passed.
+        """
         if isinstance(lines, str):
             raise TypeError("lines are to be a list of strings, not one string")
-        windows = _windows(map(Request, lines))
+        windows = _windows(map(_request, lines))
         for group in self.flow(windows, options or self.options):
             yield from group
+
+
+def _request(line: str) -> Request:
+    return Request(line.removesuffix("\n").removesuffix("\r"))
 
 
 def _windows(requests: Iterator[Request]) -> Iterator[list[Request]]:
