@@ -1,13 +1,20 @@
 """The map of what a model looks at."""
 
+import inspect
+from pathlib import Path
+
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from conftest import tiny_decoder_only, tiny_model_config, tiny_rnn_config
+from mtcli.checkpoint.directory import weights_info
+from mtcli.checkpoint.weights import load_model, save_weights
 from mtcli.cli import app
-from mtcli.cli.attention import drawn
+from mtcli.cli.attention import attention, drawn
 from mtcli.engines import open_engine
 from mtcli.errors import EngineError
+from mtcli.models import parameters_of
 from mtcli.options import EngineOptions
 from mtcli.translation.looking import Looks, look
 from test_export import random_model
@@ -32,6 +39,53 @@ def test_every_piece_looks_at_the_pieces_of_the_source(name, tmp_path, tiny_conf
         assert len(row) == len(looks.source)
         assert min(row) >= 0
         assert 0.01 < sum(row) < 1.001  # the rest goes to the end of the source
+
+
+@pytest.mark.parametrize("engine", ["torch", "ctranslate2"])
+@pytest.mark.parametrize("layer", range(4))
+def test_a_transformer_shows_the_last_layer_of_the_decoder(
+    layer, engine, tmp_path, tiny_config, tokenizers
+):
+    shape = tiny_model_config(n_decoder_layers=4)
+    directory = random_model(tmp_path / "model", tiny_config, tokenizers, shape)
+    ignore_content(directory, f"decoder.{layer}.cross_attention")
+    assert is_even(directory, engine) is (layer == 3)
+    assert "in the last layer of the decoder" in shown_help()
+
+
+@pytest.mark.parametrize("layer", range(4))
+def test_a_decoder_only_model_shows_the_last_layer_but_one(
+    layer, tmp_path, tiny_config, tokenizers
+):
+    shape = tiny_decoder_only(n_layers=4)
+    directory = random_model(tmp_path / "model", tiny_config, tokenizers, shape)
+    ignore_content(directory, f"layers.{layer}.self_attention")
+    assert is_even(directory, "torch") is (layer == 2)
+    assert (
+        "for a decoder-only model, the part that goes to the source in the last layer but one"
+        in (shown_help())
+    )
+
+
+def ignore_content(directory: Path, attention: str) -> None:
+    """Give all positions the same query of zeros, so that the attention is even."""
+    loaded, info = load_model(directory, torch.device("cpu")), weights_info(directory)
+    module = loaded.model.get_submodule(f"{attention}.to_queries")
+    for parameter in module.parameters():
+        parameter.data.zero_()
+    save_weights(directory, parameters_of(loaded.model), info)
+
+
+def is_even(directory: Path, engine: str) -> bool:
+    """Return whether every target piece attends to all source pieces alike."""
+    opened = open_engine(directory, EngineOptions(engine=engine, device="cpu"))
+    rows = look(opened, "my dog finds the tree").weights
+    assert rows
+    return all(max(row) - min(row) < 1e-4 for row in rows)
+
+
+def shown_help() -> str:
+    return " ".join((inspect.getdoc(attention) or "").split())
 
 
 def test_a_model_without_attention_says_so(tmp_path, tiny_config, tokenizers):

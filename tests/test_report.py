@@ -209,11 +209,10 @@ def test_every_frame_has_the_same_height_and_no_line_wraps(width):
 
 
 class Screen:
-    """A terminal that wraps its lines anew when its width changes, as most do."""
+    """A terminal that wraps its lines again when its width changes, as most do."""
 
     def __init__(self) -> None:
-        self.lines = [""]  # without line breaks; the cursor is at the end of the last one
-        self.row = 0  # of the cursor, counted up from the last row
+        self.lines = [""]  # the cursor is at the end of the last one
 
     def write(self, text: str, width: int) -> None:
         rows = [row for line in self.lines for row in self._wrapped(line, width)]

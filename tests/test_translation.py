@@ -12,7 +12,7 @@ from mtcli import Translator
 from mtcli.engines import Engine, Opened, Scored
 from mtcli.errors import EngineError
 from mtcli.options import EngineOptions, Sampling, SearchOptions
-from mtcli.translation import LineTranslator, Request
+from mtcli.translation import LineTranslator, Request, Translation
 from mtcli.translation.alignment import align, word_numbers
 from mtcli.translation.guard import is_runaway
 from mtcli.translation.parts import glue, split
@@ -62,6 +62,28 @@ def texts(translator, lines, options=None):
 def test_n_lines_in_n_lines_out_in_order(translator):
     lines = ["the man sees a book", "", "water", "  ", "a tree\tand bread"]
     assert texts(translator, lines) == ["the man sees a book", "", "water", "", "a tree and bread"]
+
+
+class Repeater(Translator):
+    """A translator that returns its lines."""
+
+    def __init__(self) -> None:
+        self.options = SearchOptions()
+
+    def flow(self, groups, options):
+        del options
+        for group in groups:
+            yield [[Translation(request.text, 0.0)] for request in group]
+
+
+def test_a_line_end_is_not_part_of_a_line(tmp_path):
+    lines = ["a", "b\n", "c\r\n", "\n", " d \n", "e\rf\n"]
+    expected = ["a", "b", "c", "", " d ", "e\rf"]
+    assert Repeater().translate(lines) == expected
+    assert [best.text for [best] in Repeater().stream(lines)] == expected
+    (tmp_path / "input.txt").write_text("g\nh\n", encoding="utf-8")
+    with (tmp_path / "input.txt").open(encoding="utf-8") as file:
+        assert Repeater().translate(file) == ["g", "h"]
 
 
 def test_repeated_lines_are_searched_once(translator, echo):
