@@ -127,7 +127,7 @@ MISTAKES = {
     "a misspelt setting": (
         nothing,
         ["--set", "train.step=5"],
-        "train.step: unknown key; did you mean train.steps?",
+        "error: --set train.step=5: unknown key; did you mean train.steps?",
     ),
     "a config with three mistakes": (
         lambda path: (path / "c.yaml").write_text("train: {step: 1}\nmodel: {norm: no}\nx: 1"),
@@ -610,10 +610,10 @@ def test_what_is_set_alone_is_made_to_fit(corpus_files, tmp_path, setting):
 @pytest.mark.parametrize(
     ("setting", "says"),
     [
-        ("train.step=5", "train.step: unknown key"),
-        ("model=7", "model: expected a section"),
-        ("train.device=tpu", "train.device: must be auto"),
-        ("model.n_heads=yes", "model.n_heads: YAML reads"),
+        ("train.step=5", "--set train.step=5: unknown key"),
+        ("model=7", "--set model=7: expected a section"),
+        ("train.device=tpu", "--set train.device=tpu: must be auto"),
+        ("model.n_heads=yes", "--set model.n_heads=yes: YAML reads"),
         ("search.n_best=9", "search: n_best=9 needs a beam_size"),
     ],
 )
@@ -765,7 +765,7 @@ def test_a_plan_for_another_corpus_is_not_kept(corpus_files, tmp_path, monkeypat
     ("options", "says"),
     [
         (["--minutes", "5", "--set", "train.steps=9"], "train.steps follows from the minutes"),
-        (["--minutes", "0"], "train.minutes"),
+        (["--minutes", "0"], "error: --minutes 0: Input should be greater than 0"),
         (["--from", "{model}", "--set", "model.d_model=32"], "model.d_model cannot be set"),
         (["--from", "{model}", "--set", "tokenizer.kind=bpe"], "tokenizer.kind cannot be set"),
         (["--from", "{path}/nowhere"], "is not a model directory"),

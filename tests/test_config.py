@@ -41,7 +41,7 @@ def test_an_override_beats_the_file_and_the_file_beats_the_default(load):
         (DATA + "train: {step: 1}", "train.step: unknown key; did you mean train.steps?"),
         (DATA + "train: {batch_tokens: 1}", "did you mean data.batch_tokens?"),
         (DATA + "trian: {}", "trian: unknown key; did you mean train?"),
-        (DATA + "zzzzzz: {}", "zzzzzz: unknown key; configs/reference.yaml lists every key"),
+        (DATA + "zzzzzz: {}", "zzzzzz: unknown key; `mtcli config reference` lists every key"),
         (DATA + "train: {steps: -1}", "train.steps: Input should be greater than 0 (got -1)"),
         (DATA + "train: {steps: many}", "train.steps: Input should be a valid integer"),
         (DATA + "train: {learning_rate: .inf}", "train.learning_rate: Input should be a finite"),
@@ -101,8 +101,8 @@ def test_all_mistakes_are_told_at_once(load):
     [
         ("train.steps", "--set train.steps is not of the form section.key=value"),
         ("train.steps.more=1", "train.steps: Input should be a valid integer"),
-        ("train=1", "train: expected a section (got 1)"),
-        ("model=7", "model: expected a section (got 7)"),
+        ("train=1", "--set train=1: expected a section (got 1)"),
+        ("model=7", "--set model=7: expected a section (got 7)"),
         ("train.=3", "--set train.=3 is not of the form section.key=value"),
         ("=3", "--set =3 is not of the form section.key=value"),
         ("train.steps=[1", "--set train.steps is not valid YAML: line 1, column 3: expected ','"),
@@ -172,3 +172,70 @@ def test_of_another_architecture_only_the_name_is_told():
         "model.arch: rnn before, transformer now",
         f"train.steps: {old.train.steps} before, 7 now",
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "overrides", "lines"),
+    [
+        # One mistake on the command line: the file is not mentioned.
+        ("", ["train.step=5"], ["--set train.step=5: unknown key; did you mean train.steps?"]),
+        ("", ["trian.steps=5"], ["--set trian.steps=5: unknown key; did you mean train.steps?"]),
+        ("", ["train.steps.more=1"], ["--set train.steps.more=1: train.steps: Input should be"]),
+        ("", ["model.arch=cnn"], ["--set model.arch=cnn: must be one of 'transformer',"]),
+        ("", ["model={n_heads: 5}"], ["--set model={n_heads: 5}: n_heads=5 does not divide"]),
+        # The file is valid, and so is each value: the setting that breaks the combination.
+        (
+            "",
+            ["train.seed=3", "tokenizer.is_shared=false", "train.steps=9"],
+            ["--set tokenizer.is_shared=false: model.tied_embeddings=all needs one vocabulary"],
+        ),
+        (
+            "",
+            ["model.n_heads=5", "model.d_model=96"],
+            ["--set model.n_heads=5: model: n_heads=5 does not divide d_model=96"],
+        ),
+        # Either of the two settings is enough for the mistake.
+        (
+            "",
+            ["search.max_length=9", "data.max_length=500"],
+            ["--set data.max_length=500: search.max_length=9 would cut off"],
+        ),
+        # The value in the file is wrong, and so is the one that replaces it.
+        ("train: {steps: -1}", ["train.steps=-5"], ["--set train.steps=-5: Input should be"]),
+        # Mistakes in the file stay the file's, whatever is set next to them.
+        ("model: {arch: cnn}", ["model.n_heads=4"], ["FILE is not", "model.arch: must be one of"]),
+        (
+            "tokenizer: {is_shared: false}\ntrain: {steps: -1}",
+            ["train.steps=5"],
+            ["FILE is not", "model.tied_embeddings=all needs one vocabulary"],
+        ),
+        # Both: one error lists all, each with its origin.
+        (
+            "train: {stepz: 1}",
+            ["train.step=5", "search.beam=2"],
+            [
+                "invalid settings:",
+                "FILE: train.stepz: unknown key; did you mean train.steps?",
+                "--set train.step=5: unknown key; did you mean train.steps?",
+                "--set search.beam=2: unknown key; did you mean search.beam_size?",
+            ],
+        ),
+        ("train: 7", ["train.steps=5"], ["--set train.steps=5: cannot set steps inside 7"]),
+    ],
+)
+def test_a_mistake_is_attributed_to_the_file_or_to_the_option(
+    load, tmp_path, text, overrides, lines
+):
+    with pytest.raises(ConfigError) as error:
+        load(DATA + text, overrides)
+    found = str(error.value).replace(str(tmp_path / "config.yaml"), "FILE").splitlines()
+    assert len(found) == len(lines)
+    for line, start in zip(found, lines, strict=True):
+        assert line.strip().startswith(start)
+
+
+def test_only_settings_of_the_user_are_blamed():
+    chosen = [("data.train", ["a.en", "a.de"]), ("model.d_model", 96)]
+    with pytest.raises(ConfigError) as error:
+        load_config(None, [*chosen, ("model.n_heads", 5), parse_override("train.seed=3")])
+    assert str(error.value).startswith("invalid configuration:\n  model: n_heads=5 does not")

@@ -68,7 +68,7 @@ def train(
     """Train a model from two line-aligned text files. The same command again goes on."""
     from mtcli.checkpoint.directory import check_is_run
     from mtcli.checkpoint.lock import check_is_unlocked
-    from mtcli.config import Setting, parse_override
+    from mtcli.config import GivenSetting, Setting, parse_override
     from mtcli.planning import Wish
 
     if source and not target:
@@ -77,7 +77,8 @@ def train(
         raise typer.BadParameter("--stop-after nan: must be a number of minutes")
     settings: list[Setting] = [("data.train", [str(source), str(target)])] if source else []
     settings += [("data.dev", list(map(str, dev)))] if dev else []
-    settings += [("train.minutes", minutes)] if minutes is not None else []
+    if minutes is not None:
+        settings.append(GivenSetting("train.minutes", minutes, f"--minutes {minutes:g}"))
     settings += map(parse_override, overrides)
     wish = Wish(out, config, settings, parent, fresh)
     if dry_run:

@@ -3,6 +3,7 @@
 from mtcli.config.architectures import ARCHITECTURES
 from mtcli.config.load import (
     HEAD,
+    GivenSetting,
     Setting,
     check_each,
     differences,
@@ -37,6 +38,7 @@ __all__ = [
     "Config",
     "DataConfig",
     "DecoderOnlyConfig",
+    "GivenSetting",
     "Maps",
     "ModelConfig",
     "NORM_EPSILON",

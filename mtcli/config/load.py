@@ -1,52 +1,58 @@
-"""Reading a configuration, and telling what is wrong with it."""
+"""Read a configuration from a file and the command line, and report where its mistakes are."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from difflib import get_close_matches
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import yaml
 from pydantic import ValidationError
 
-from mtcli.config.architectures import ARCHITECTURES
-from mtcli.config.section import Section
+from mtcli.config.problems import Problem, explain_unknown_key, find_problems, problems_of
 from mtcli.config.sections import Config
 from mtcli.errors import ConfigError
 
 Setting = tuple[str, Any]  # a dotted key and its value
-
-
-_COMMAND_LINE = "the command line"
 HEAD = ("format", "mtcli")  # what the config.yaml of a model has besides the configuration
+
+
+class GivenSetting(tuple[str, Any]):
+    """A setting of the command line, with the option that error messages name."""
+
+    option: str  # as the user wrote it: "--set train.steps=5"
+
+    def __new__(cls, key: str, value: Any, option: str) -> "GivenSetting":
+        """Create the setting."""
+        setting = super().__new__(cls, (key, value))
+        setting.option = option
+        return setting
 
 
 def load_config(path: Path | None, settings: Iterable[Setting] = ()) -> Config:
     """Read `path` (None: nothing but defaults), apply `settings` in order, validate the result."""
     tree = _read(path) if path else {}
-    if isinstance(tree, dict):  # a run can be repeated from the config.yaml of its model
-        tree = {key: value for key, value in tree.items() if key not in HEAD}
-    return validate(_overlaid(tree, settings), origin=str(path or _COMMAND_LINE))
+    if not isinstance(tree, dict):
+        raise ConfigError(f"{path} is not a configuration: expected sections, got {tree!r}")
+    # A run can be repeated from the config.yaml of its model.
+    tree = {key: value for key, value in tree.items() if key not in HEAD}
+    return _validate_with(tree, list(settings), origin=str(path) if path else None)
 
 
 def overlaid(config: Config, settings: Iterable[Setting]) -> Config:
-    """`config` with some settings changed."""
-    return validate(_overlaid(config.model_dump(mode="json"), settings), origin=_COMMAND_LINE)
+    """Return `config` with some settings changed."""
+    return _validate_with(config.model_dump(mode="json"), list(settings), origin=None)
 
 
 def check_each(settings: Iterable[Setting]) -> None:
-    """Refuse settings that are wrong whatever else is chosen: that some do not fit together may
-    change with it.
-    """
-    try:
-        Config.model_validate(_overlaid({}, settings))
-    except ValidationError as error:
-        of_one = [p for p in error.errors() if p["type"] != "value_error" or len(_location(p)) > 1]
-        if of_one:
-            raise _invalid(_COMMAND_LINE, of_one) from error
+    """Refuse settings that are invalid in any combination with other settings."""
+    given = list(settings)
+    problems = find_problems(_overlaid({}, given))
+    of_one = [problem for problem in problems if not problem.is_about_several_keys]
+    if of_one:
+        raise _invalid(of_one, [_blame(problem, {}, given) for problem in of_one], None)
 
 
-def parse_override(text: str) -> Setting:
-    """The setting that `--set section.key=value` means; the value is read as YAML."""
+def parse_override(text: str) -> GivenSetting:
+    """Return the setting of `--set section.key=value`; the value is read as YAML."""
     key, equals, value = text.partition("=")
     key = key.strip()
     if not equals or not all(key.split(".")):
@@ -54,22 +60,84 @@ def parse_override(text: str) -> Setting:
             f"--set {text} is not of the form section.key=value",
             hint="for instance --set train.steps=500",
         )
-    return key, _parse(value, origin=f"--set {key}")
+    return GivenSetting(key, _parse(value, origin=f"--set {key}"), f"--set {text}")
 
 
 def validate(tree: Any, *, origin: str) -> Config:
-    """The configuration that `tree` describes, or one error that lists all its mistakes."""
+    """Return the configuration that `tree` describes, or raise one error with all problems."""
     if not isinstance(tree, dict):
         raise ConfigError(f"{origin} is not a configuration: expected sections, got {tree!r}")
+    return _validate_with(tree, [], origin=origin)
+
+
+def _validate_with(
+    tree: Mapping[str, Any], settings: Sequence[Setting], *, origin: str | None
+) -> Config:
     try:
-        return Config.model_validate(tree)
+        return Config.model_validate(_overlaid(tree, settings))
     except ValidationError as error:
-        raise _invalid(origin, error.errors()) from error
+        problems = problems_of(error)
+        blamed = [_blame(problem, tree, settings) for problem in problems]
+        raise _invalid(problems, blamed, origin) from error
 
 
-def _invalid(origin: str, problems: Iterable[Mapping[str, Any]]) -> ConfigError:
-    lines = "".join(f"\n  {_explain(problem)}" for problem in problems)
-    return ConfigError(f"{origin} is not a valid configuration:{lines}")
+def _blame(
+    problem: Problem, tree: Mapping[str, Any], settings: Sequence[Setting]
+) -> GivenSetting | None:
+    """Return the setting of the command line that causes `problem`; None: it is in `tree`."""
+    for setting in reversed(settings):
+        if _is_inside(problem.key, setting[0]):  # the value is the setting's
+            return setting if isinstance(setting, GivenSetting) else None
+    given = [setting for setting in reversed(settings) if isinstance(setting, GivenSetting)]
+    suspects = [s for s in given if not problem.key or _is_inside(s[0], problem.key)]
+    for suspect in suspects:
+        if _causes([suspect[0]], problem, tree, settings):
+            return suspect
+    together = [key for key, _ in suspects]
+    return suspects[0] if suspects and _causes(together, problem, tree, settings) else None
+
+
+def _causes(
+    keys: Sequence[str], problem: Problem, tree: Mapping[str, Any], settings: Sequence[Setting]
+) -> bool:
+    """Check whether `problem` vanishes without the settings of `keys`, and no other appears.
+
+    An invalid value hides problems of several keys, so that one vanishing proves nothing then.
+    """
+    try:
+        others = find_problems(_overlaid(tree, [s for s in settings if s[0] not in keys]))
+    except ConfigError:
+        return False
+    before = {(p.key, p.kind) for p in find_problems(_overlaid(tree, settings))}
+    return {(p.key, p.kind) for p in others} <= before - {(problem.key, problem.kind)}
+
+
+def _is_inside(key: str, section: str) -> bool:
+    return f"{key}.".startswith(f"{section}.")
+
+
+def _invalid(
+    problems: Sequence[Problem], blamed: Sequence[GivenSetting | None], origin: str | None
+) -> ConfigError:
+    """Make one error of all problems, each with its origin: the file or an option."""
+    if not any(blamed):
+        head = f"{origin} is not a valid configuration" if origin else "invalid configuration"
+        return ConfigError("\n  ".join([f"{head}:", *map(str, problems)]))
+    place = f"{origin}: " if origin else ""
+    lines = [
+        _blaming(problem, setting) if setting else f"{place}{problem}"
+        for problem, setting in zip(problems, blamed, strict=True)
+    ]
+    return ConfigError(lines[0] if len(lines) == 1 else "\n  ".join(["invalid settings:", *lines]))
+
+
+def _blaming(problem: Problem, setting: GivenSetting) -> str:
+    key = setting[0]
+    if problem.key == key:
+        return f"{setting.option}: {problem.text}"
+    if problem.is_unknown_key and _is_inside(key, problem.key):
+        return f"{setting.option}: {explain_unknown_key(key)}"
+    return f"{setting.option}: {problem}"
 
 
 def to_yaml(config: Config) -> str:
@@ -123,13 +191,18 @@ def yaml_mistake(error: Exception) -> str:
 
 
 def _overlaid(tree: Any, settings: Iterable[Setting]) -> Any:
-    for key, value in settings:
-        tree = _replaced(tree, key, value)
+    for setting in settings:
+        key, value = setting
+        try:
+            tree = _replaced(tree, key, value)
+        except ConfigError as error:
+            option = setting.option if isinstance(setting, GivenSetting) else key
+            raise ConfigError(f"{option}: {error}") from error
     return tree
 
 
 def _replaced(tree: Any, dotted: str, value: Any) -> dict[str, Any]:
-    """A copy of `tree` in which the one value at `dotted` is another."""
+    """Return a copy of `tree` with another value at `dotted`."""
     if not isinstance(tree, dict):
         raise ConfigError(f"cannot set {dotted} inside {tree!r}, which is not a section")
     key, _, rest = dotted.partition(".")
@@ -148,64 +221,3 @@ def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[Setting]:
 def flat(settings: Iterable[Setting]) -> dict[str, Any]:
     """What settings come to, key by key; a later one replaces all that it names."""
     return dict(leaves(_overlaid({}, settings)))
-
-
-def _explain(problem: Mapping[str, Any]) -> str:
-    """One line a user can act on: where, what, and for a wrong key the key that was meant."""
-    where = ".".join(str(part) for part in _location(problem))
-    match problem["type"]:
-        case "union_tag_invalid":
-            known = problem["ctx"]["expected_tags"]
-            return f"{where}.arch: must be one of {known} (got {problem['ctx']['tag']!r})"
-        case "union_tag_not_found" | "model_type" | "model_attributes_type":
-            return f"{where}: expected a section (got {problem['input']!r})"
-        case "extra_forbidden":
-            return f"{where}: unknown key; {_advice(where)}"
-        case "missing" if where == "data" or where == "data.train":
-            return "data.train: required; name the two files on the command line or in the file"
-        case "missing":
-            return f"{where}: required, but not given"
-        case "value_error":
-            return f"{where}: {problem['ctx']['error']}".removeprefix(": ")
-        case "string_type" | "path_type" | "literal_error" if isinstance(problem["input"], bool):
-            booleans = "YAML reads no, yes, on and off as booleans; put it in quotes"
-            return f"{where}: {problem['msg']}; {booleans}"
-        case "tuple_type":
-            is_pair = where in ("data.train", "data.dev")
-            expected = "two files, [source, target]" if is_pair else "a list"
-            return f"{where}: must be {expected} (got {problem['input']!r})"
-        case _:
-            return f"{where}: {problem['msg']} (got {problem['input']!r})"
-
-
-def _location(problem: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Where it is; pydantic also says which of the architectures it is a key of."""
-    section, *rest = problem["loc"] or ("",)
-    return (section, *rest[1:]) if section == "model" else (section, *rest)
-
-
-def _advice(unknown: str) -> str:
-    known = list(_dotted_keys(Config))
-    if unknown in known:
-        name = unknown.removeprefix("model.")
-        owners = [arch for arch, config in ARCHITECTURES.items() if name in config.model_fields]
-        return f"it belongs to model.arch={' and '.join(owners)}; see configs/reference.yaml"
-    name = unknown.rpartition(".")[2]
-    elsewhere = [key for key in known if key.rpartition(".")[2] == name]
-    close = elsewhere or get_close_matches(unknown, known, n=1)
-    return f"did you mean {close[0]}?" if close else "configs/reference.yaml lists every key"
-
-
-def _dotted_keys(section: type[Section], prefix: str = "") -> Iterator[str]:
-    """Every key of the configuration, spelt as --set wants it."""
-    for name, field in section.model_fields.items():
-        yield prefix + name
-        for part in _sections_in(field.annotation):
-            yield from _dotted_keys(part, f"{prefix}{name}.")
-
-
-def _sections_in(annotation: Any) -> Iterator[type[Section]]:
-    if isinstance(annotation, type) and issubclass(annotation, Section):
-        yield annotation
-    for part in get_args(annotation):
-        yield from _sections_in(part)
