@@ -4,7 +4,7 @@ from mtcli.cli.base import app
 
 # Each adds its commands: `mtcli --help` lists them in this order.
 # isort: off
-from mtcli.cli import train, translate, evaluate, attention, model  # noqa: F401
+from mtcli.cli import train, translate, evaluate, attention, model, config  # noqa: F401
 # isort: on
 
 __all__ = ["app"]

@@ -163,7 +163,7 @@ def _read(path: Path) -> Any:
     except OSError as error:
         raise ConfigError(
             f"cannot read {path}: {error.strerror}",
-            hint="--config wants a YAML file; without it, settings are chosen",
+            hint="--config takes a YAML file or a recipe; `mtcli config` lists the recipes",
         ) from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is not UTF-8 text") from error

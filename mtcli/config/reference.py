@@ -1,4 +1,4 @@
-"""The text of configs/reference.yaml, made from the sections so that it cannot drift."""
+"""Generate configs/reference.yaml from the sections; a test compares the two."""
 
 import textwrap
 from collections.abc import Iterator
@@ -10,14 +10,14 @@ from mtcli.config.section import Section
 from mtcli.config.sections import Config, DataConfig
 
 HEADER = """\
-# Every setting of mtcli with its default and what it means. A test keeps this file true.
-# Take what you need into a file of your own; what is not there has the value you see here.
+# Reference: every key with its default and its meaning.
+# Copy the keys that you want to change to your own file; all others keep their defaults.
 # On the command line: --set section.key=value. Precedence: defaults < file < options and --set.
 """
 
 
 def reference_yaml() -> str:
-    """A complete configuration in YAML, each key with its help above it."""
+    """Return a complete configuration in YAML, each key with its help above it."""
     # The only required key stands for itself.
     config = Config(data=DataConfig.model_validate({"train": ("train.en", "train.de")}))
     parts = [HEADER]
