@@ -37,7 +37,10 @@ def model(tiny_trained, tmp_path):
 def test_version_and_help():
     assert run("--version").stdout == f"mtcli {__version__}\n"
     shown = run("--help").stdout.partition("Commands")[2]
-    commands = ("train", "translate", "evaluate", "attention", "info", "export", "average")
+    commands = (
+        *("train", "translate", "evaluate", "attention"),
+        *("info", "export", "average", "config"),
+    )
     places = [shown.index(f" {command} ") for command in commands]
     assert places == sorted(places)
     assert "train nothing" in run("train", "--help").stdout
@@ -139,14 +142,14 @@ MISTAKES = {
     "no such config": (
         nothing,
         ["--config", "none.yaml"],
-        "cannot read none.yaml",
-        "hint: --config wants a YAML file",
+        "no such file or recipe: none.yaml",
+        "hint: `mtcli config` lists the recipes",
     ),
     "a directory as config": (
         nothing,
         ["--config", "{path}"],
-        "cannot read {path}: Is a directory",
-        "hint: --config wants a YAML file",
+        "{path} is a directory",
+        "hint: --config takes a YAML file",
     ),
     "blank lines only": (
         lambda path: [(path / f"train.{side}").write_text(" \n\n") for side in ("en", "de")],
@@ -281,7 +284,7 @@ def test_a_file_is_not_translated_onto_itself(model, corpus_files):
     before = corpus_files[0].read_bytes()
     result = run("translate", model, corpus_files[0], "--output", corpus_files[0])
     assert result.exit_code == 1
-    assert "is an input, too" in result.stderr
+    assert "is also an input" in result.stderr
     assert corpus_files[0].read_bytes() == before
 
 
@@ -371,7 +374,7 @@ def test_an_export_is_written(model, tmp_path):
     assert (tmp_path / "plain" / "model.bin").is_file()
     again = run("export", model, "--to", "ctranslate2", "--output", tmp_path / "plain")
     assert again.exit_code == 1
-    assert "is already there" in again.stderr
+    assert "already exists" in again.stderr
     assert run("export", model, "--to", "ctranslate2", "--quantization", "int16").exit_code == 0
     assert (model / "ctranslate2" / "model.int16.bin").is_file()
 
@@ -529,7 +532,7 @@ def test_a_full_disk_is_a_message(model, redirection):
     [
         ("<&-", "error: standard input is closed"),
         ("< {path}/in >&-", "error: standard output is closed"),
-        ("< {path}/in --output {path}/in", "is an input, too"),
+        ("< {path}/in --output {path}/in", "is also an input"),
         ("< {path}/in --max-length 5000", "max_length=5000 is more than the model's 1024"),
     ],
 )

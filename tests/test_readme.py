@@ -57,7 +57,7 @@ def test_the_commands_of_the_readme_run(directory):
 def test_the_examples_of_the_help_run(directory):
     """With the model that the README makes."""
     examples = [command.epilog.removeprefix("Example: ") for command in app.registered_commands]
-    assert len(examples) == 7
+    assert len(examples) == 8
     run_all(examples, directory)
 
 

@@ -3,14 +3,18 @@
 import json
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mtcli.cli import options as given
-from mtcli.cli.base import app
+from mtcli.cli.base import Quiet, app
+from mtcli.cli.progress import progress_bar
 from mtcli.errors import OptionsError
 from mtcli.options import EngineOptions, SearchOptions
+
+if TYPE_CHECKING:
+    from mtcli.translation import Translator
 
 
 @app.command(
@@ -21,13 +25,21 @@ def evaluate(
         list[Path],
         typer.Argument(
             metavar="[MODEL SOURCE] REFERENCE...",
-            help="A model and what it is to translate (not with --hypothesis), then references.",
+            help="Model and source text (not with --hypothesis), then the references.",
         ),
     ],
     hypothesis: Annotated[
-        Path | None, typer.Option(help="Score this translation; no model is needed.")
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Score this translation.",
+            show_default="translate SOURCE with MODEL",
+            rich_help_panel=given.INPUT_OUTPUT,
+        ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON, for programs.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON.", rich_help_panel=given.INPUT_OUTPUT)
+    ] = False,
     beam_size: given.BeamSize = None,
     length_penalty: given.LengthPenalty = None,
     engine: given.EngineName = "auto",
@@ -35,14 +47,17 @@ def evaluate(
     shortlist: given.Shortlist = None,
     threads: given.Threads = None,
     device: given.Device = "auto",
+    quiet: Quiet = False,
 ) -> None:
-    """Measure translations: BLEU and chrF with signature and 95 % confidence interval."""
+    """Score translations: BLEU and chrF with signatures and 95 % confidence intervals."""
     from mtcli.evaluation import evaluate as score
     from mtcli.lines import read_aligned
     from mtcli.translation import Translator
 
     if hypothesis is None and len(files) < 3:
-        raise typer.BadParameter("give MODEL SOURCE REFERENCE..., or --hypothesis FILE REFERENCE")
+        raise typer.BadParameter(
+            "expected MODEL SOURCE REFERENCE... or --hypothesis FILE REFERENCE"
+        )
     lines, *references = read_aligned([hypothesis, *files] if hypothesis else files[1:])
     if hypothesis is None:
         engine_options = EngineOptions(
@@ -54,12 +69,24 @@ def evaluate(
         )
         translator = Translator(files[0], engine=given.checked(engine_options))
         options = _options(translator.options, beam_size, length_penalty)
-        lines = [candidates[0].text for candidates in translator.stream(lines, options)]
+        lines = _translate(translator, lines, options, is_quiet=quiet)
     scores = score(lines, references)
     if as_json:
         typer.echo(json.dumps([asdict(s) for s in scores], ensure_ascii=False, indent=1))
     else:
         typer.echo("\n".join(map(str, scores)))
+
+
+def _translate(
+    translator: "Translator", lines: list[str], options: SearchOptions, *, is_quiet: bool
+) -> list[str]:
+    from mtcli.stream import Progress
+
+    progress = Progress(len(lines))
+    progress.read(len(lines), len(lines))
+    with progress_bar(progress, is_visible=not is_quiet):
+        found = translator.stream(lines, options, progress.advance)
+        return [candidates[0].text for candidates in found]
 
 
 def _options(

@@ -6,14 +6,14 @@ from typing import Annotated
 import typer
 
 from mtcli.cli.base import ModelDirectory, app
-from mtcli.cli.options import check_name
+from mtcli.cli.options import QUANTIZATION_HELP, check_name
 from mtcli.errors import EngineError
 from mtcli.options import QUANTIZATIONS
 
 
 @app.command(epilog="Example: mtcli info runs/demo")
 def info(model: ModelDirectory) -> None:
-    """Say what a model is: size, vocabulary, training, quality."""
+    """Describe a model: size, vocabulary, training, quality."""
     from mtcli.checkpoint.directory import describe
     from mtcli.export.manifest import describe_export
 
@@ -24,22 +24,23 @@ def info(model: ModelDirectory) -> None:
 @app.command(epilog="Example: mtcli export runs/demo")
 def export(
     model: ModelDirectory,
-    to: Annotated[str, typer.Option(metavar="ctranslate2", help="The format.")] = "ctranslate2",
+    to: Annotated[str, typer.Option(metavar="NAME", help="Format: ctranslate2.")] = "ctranslate2",
     output: Annotated[
-        Path | None, typer.Option(help="A directory; default: ctranslate2/ inside the model's.")
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Write to this new directory.", show_default="MODEL/ctranslate2"
+        ),
     ] = None,
-    quantization: Annotated[
-        str, typer.Option(metavar="|".join(QUANTIZATIONS), help="What weights are stored in.")
-    ] = "int8",
+    quantization: Annotated[str, typer.Option(metavar="NAME", help=QUANTIZATION_HELP)] = "int8",
 ) -> None:
-    """Write a model in the format of another engine; training does it, too, when it is over."""
+    """Convert a model for another engine; training does this at its end as well."""
     from mtcli.export.directory import make_export, write_plain
     from mtcli.export.manifest import EXPORT
 
     check_name("to", to, (EXPORT,))
     check_name("quantization", quantization, QUANTIZATIONS)
     if output and output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise EngineError(f"{output} is already there", hint="choose a new directory")
+        raise EngineError(f"{output} already exists", hint="choose a new directory")
     if output:
         write_plain(model, quantization, output)
     else:
@@ -51,11 +52,11 @@ def export(
 def average(
     models: Annotated[
         list[Path],
-        typer.Argument(metavar="MODEL...", help="Models of one vocabulary, or one run."),
+        typer.Argument(metavar="MODEL...", help="Models of the same vocabulary, or one run."),
     ],
-    out: Annotated[Path, typer.Option(help="Directory of the new model.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Directory of the new model.")],
 ) -> None:
-    """Write the mean of several models; of one run, the mean of the weights it has kept."""
+    """Average the weights of several models, or the weights that one run has kept."""
     from mtcli.checkpoint.averaging import average_models
     from mtcli.training.card import write_card
 

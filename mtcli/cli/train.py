@@ -4,6 +4,7 @@ import contextlib
 import math
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,8 +15,12 @@ from mtcli.cli.team import run_together
 from mtcli.signals import raising
 
 if TYPE_CHECKING:
-    from mtcli.config import Config
+    from mtcli.config import Config, Setting
     from mtcli.planning import Wish
+
+
+_SETTINGS = "Settings"
+_RUN = "Run"
 
 
 @app.command(
@@ -23,64 +28,125 @@ if TYPE_CHECKING:
 )
 @raising("stopped before the first step; run the same command again")
 def train(
-    out: Annotated[Path, typer.Option(help="Directory of the model; made if it is not there.")],
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="Directory of the model; created if necessary.")
+    ],
     source: Annotated[
-        Path | None, typer.Argument(metavar="SOURCE", help="Text, one sentence per line.")
+        Path | None,
+        typer.Argument(
+            metavar="SOURCE", help="Text, one sentence per line.", show_default="from --config"
+        ),
     ] = None,
     target: Annotated[
-        Path | None, typer.Argument(metavar="TARGET", help="Its translation, line by line.")
+        Path | None,
+        typer.Argument(
+            metavar="TARGET", help="Its translation, line by line.", show_default="from --config"
+        ),
     ] = None,
     dev: Annotated[
         tuple[Path, Path] | None,
-        typer.Option(metavar="SOURCE TARGET", help="Two files to validate on."),
+        typer.Option(
+            metavar="SOURCE TARGET",
+            help="Two files to validate on.",
+            show_default="pairs held out of the corpus",
+            rich_help_panel=_SETTINGS,
+        ),
     ] = None,
-    config: Annotated[Path | None, typer.Option(help="YAML file with settings.")] = None,
+    config: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="YAML file, or name of a recipe that `mtcli config` lists.",
+            show_default="chosen for corpus and machine",
+            rich_help_panel=_SETTINGS,
+        ),
+    ] = None,
     overrides: Annotated[
         list[str],
-        typer.Option("--set", metavar="KEY=VALUE", help="One setting, e.g. train.steps=500."),
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Change one setting, such as train.steps=500. Repeatable.",
+            show_default="none",
+            rich_help_panel=_SETTINGS,
+        ),
     ] = [],
     minutes: Annotated[
-        float | None, typer.Option(help="Time for the training; as many steps as fit into it.")
+        float | None,
+        typer.Option(
+            metavar="N",
+            help="Train as many steps as fit into this time.",
+            show_default="no limit",
+            rich_help_panel=_SETTINGS,
+        ),
     ] = None,
     parent: Annotated[
         Path | None,
-        typer.Option("--from", metavar="MODEL", help="Begin with its weights and vocabulary."),
+        typer.Option(
+            "--from",
+            metavar="MODEL",
+            help="Start with the weights and vocabulary of this model.",
+            show_default="random weights",
+            rich_help_panel=_SETTINGS,
+        ),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show the plan and its cost; train nothing.")
+        bool,
+        typer.Option(
+            "--dry-run", help="Print the plan; train nothing.", rich_help_panel=_RUN
+        ),
     ] = False,
     stop_after: Annotated[
         float | None,
         typer.Option(
-            metavar="MINUTES", min=0.01, help="Save and stop then; the same command goes on."
+            metavar="MINUTES",
+            min=0.01,
+            help="Save and stop after this many minutes. Rerun the command to resume.",
+            show_default="no limit",
+            rich_help_panel=_RUN,
         ),
     ] = None,
     tensorboard: Annotated[
-        bool, typer.Option("--tensorboard", help="Write event files for TensorBoard, too.")
+        bool,
+        typer.Option(
+            "--tensorboard", help="Also write event files for TensorBoard.", rich_help_panel=_RUN
+        ),
     ] = False,
     processes: Annotated[
-        int, typer.Option(min=1, help="Train with so many processes on this machine.")
+        int,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Number of training processes on this machine.",
+            rich_help_panel=_RUN,
+        ),
     ] = 1,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Remove the run in --out first.")] = False,
+    fresh: Annotated[
+        bool,
+        typer.Option("--fresh", help="Remove the run in --out first.", rich_help_panel=_RUN),
+    ] = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Train a model from two line-aligned text files. The same command again goes on."""
+    """Train a model from two line-aligned text files. Rerun the command to resume."""
     from mtcli.checkpoint.directory import check_is_run
     from mtcli.checkpoint.lock import check_is_unlocked
     from mtcli.config import GivenSetting, Setting, parse_override
+    from mtcli.config.recipes import find_config
     from mtcli.planning import Wish
 
     if source and not target:
-        raise typer.BadParameter("a source file needs a target file: mtcli train SOURCE TARGET")
-    if stop_after is not None and math.isnan(stop_after):  # which is in every range for Typer
+        raise typer.BadParameter("SOURCE requires TARGET: mtcli train SOURCE TARGET")
+    if stop_after is not None and math.isnan(stop_after):  # Typer accepts it in every range
         raise typer.BadParameter("--stop-after nan: must be a number of minutes")
     settings: list[Setting] = [("data.train", [str(source), str(target)])] if source else []
     settings += [("data.dev", list(map(str, dev)))] if dev else []
     if minutes is not None:
         settings.append(GivenSetting("train.minutes", minutes, f"--minutes {minutes:g}"))
     settings += map(parse_override, overrides)
-    wish = Wish(out, config, settings, parent, fresh)
+    path = find_config(config) if config else None
+    settings = [*_recipe_settings(path, settings), *settings]
+    wish = Wish(out, path, settings, parent, fresh)
     if dry_run:
         _show_plan(wish)
         return
@@ -108,6 +174,19 @@ def train(
         raise typer.Exit(code=128 + result.signal if result.signal else 0)
     if is_first_process():
         typer.echo(f"{out}: dev BLEU {result.bleu:.2f} [{result.signature}]")
+
+
+def _recipe_settings(path: Path | None, settings: "Sequence[Setting]") -> "list[Setting]":
+    """Return the settings that replace the data of a recipe if the user names another corpus."""
+    from mtcli.config.recipes import recipe_at
+
+    recipe = recipe_at(path) if path else None
+    if recipe is None:
+        return []
+    if {"data", "data.train"}.isdisjoint(key for key, _ in settings):
+        recipe.check_corpus()
+        return []
+    return [("data.dev", None)]  # --dev comes later and wins
 
 
 def _start_again(n_processes: int) -> int:

@@ -12,6 +12,7 @@ import typer
 
 from mtcli.cli import options as given
 from mtcli.cli.base import INTERRUPTED, ModelDirectory, Quiet, app
+from mtcli.cli.progress import has_room_for_bar, progress_bar
 from mtcli.errors import DataError, OptionsError
 from mtcli.options import FORMATS, EngineOptions, Sampling, SearchOptions
 
@@ -27,7 +28,12 @@ _STDIN = Path("-")
 def translate(
     model: ModelDirectory,
     files: Annotated[
-        list[Path], typer.Argument(metavar="[FILE]...", help="Default: standard input, as is -.")
+        list[Path],
+        typer.Argument(
+            metavar="[FILE]...",
+            help="Files to translate; - is standard input.",
+            show_default="standard input",
+        ),
     ] = [],
     output: given.Output = None,
     format_: given.Format = None,
@@ -58,10 +64,10 @@ def translate(
     device: given.Device = "auto",
     quiet: Quiet = False,
 ) -> None:
-    """Translate text, line by line: one line out for every line in, in their order.
+    """Translate text line by line: one output line for each input line, in the same order.
 
-    A line ends at LF; a CR before it belongs to the line end and is dropped. On a terminal, without
-    FILE and formats, it asks.
+    A line ends at LF; a CR before it is dropped.
+    On a terminal, without FILE and formats, mtcli shows a prompt.
     """
     from mtcli.translation import Translator
 
@@ -109,7 +115,7 @@ def translate(
 
 @dataclass(frozen=True)
 class Reading:
-    """What the user says of input and output."""
+    """Options for input and output."""
 
     format: str | None = None
     input_format: str = "text"
@@ -118,21 +124,20 @@ class Reading:
     is_strict: bool = False
 
     def check(self, *, has_extras: bool) -> None:
-        """Refuse what makes no sense, before a model is loaded."""
+        """Refuse contradictions before a model is loaded."""
         given.check_name("format", self.format, FORMATS)
         given.check_name("input-format", self.input_format, FORMATS)
         if self.has_prefix and self.input_format == "text":
-            raise typer.BadParameter("--prefix needs --input-format tsv or jsonl, where it stands")
+            raise typer.BadParameter("--prefix requires --input-format tsv or jsonl")
         if self.format == "text" and has_extras:
             raise typer.BadParameter(
-                "--format text has room for one translation a line; "
-                "for --n-best, --scores and --alignment use tsv or jsonl"
+                "--n-best, --scores and --alignment require --format tsv or jsonl"
             )
         if self.field == "translation":
-            raise typer.BadParameter("--field translation: that is where the translation goes")
+            raise typer.BadParameter("--field translation: the output uses this field")
 
     def formats(self, options: SearchOptions) -> "Formats":
-        """How lines are read and written, if so much is to be told."""
+        """Return how lines are read and written with these search options."""
         from mtcli.stream import Formats
 
         has_extras = options.with_scores or options.with_alignment or options.n_best > 1
@@ -158,15 +163,18 @@ def _translate(
     *,
     is_quiet: bool,
 ) -> None:
-    from mtcli.stream import Tally, translate_stream
+    from mtcli.stream import Progress, Tally, total_size, translate_stream
 
-    tally = Tally()
+    files = [source.file for source in inputs]
+    progress, tally = Progress(total_size(files)), Tally()
+    has_bar = not is_quiet and has_room_for_bar(files, out.file)
     try:
-        for written in translate_stream(translator, inputs, options, formats):
-            out.write(written.lines)
-            tally += written.tally
+        with progress_bar(progress, is_visible=has_bar):
+            for written in translate_stream(translator, inputs, options, formats, progress):
+                out.write(written.lines)
+                tally += written.tally
     except KeyboardInterrupt:
-        # What is finished is written; an engine's threads would want to end their batches first.
+        # Finished lines are written. A normal exit would wait for the engine's current batches.
         os._exit(INTERRUPTED)
     for notice in [] if is_quiet else tally.notices():
         typer.echo(f"note: {notice}", err=True)
@@ -174,7 +182,7 @@ def _translate(
 
 def _sampling(draws: dict[str, Any], beam_size: int | None) -> Sampling:
     if beam_size is not None:
-        raise typer.BadParameter("--sampling does not search: leave out --beam-size")
+        raise typer.BadParameter("--sampling and --beam-size are exclusive")
     try:
         return Sampling(**{name: value for name, value in draws.items() if value is not None})
     except OptionsError as error:
@@ -184,13 +192,13 @@ def _sampling(draws: dict[str, Any], beam_size: int | None) -> Sampling:
 def _refuse_without_sampling(settings: dict[str, Any]) -> None:
     names = [f"--{name.replace('_', '-')}" for name, value in settings.items() if value is not None]
     if names:
-        raise typer.BadParameter(f"without --sampling there is no use for {', '.join(names)}")
+        raise typer.BadParameter(f"{', '.join(names)} requires --sampling")
 
 
 def _changed(options: SearchOptions, wanted: dict[str, Any]) -> SearchOptions:
-    """The model's own options, with what the user wants otherwise."""
+    """Return the model's options with the changes that the user asked for."""
     named = {name: value for name, value in wanted.items() if value is not None}
-    if "beam_size" not in named:  # as wide as it has to be
+    if "beam_size" not in named:  # wide enough for n_best
         named["beam_size"] = max(options.beam_size, named.get("n_best", 1))
     try:
         return replace(options, **named)
@@ -211,7 +219,9 @@ def _inputs(
         if file != _STDIN:
             yield Input(stack.enter_context(_open(file, "rb")), str(file), is_patient)
         elif sys.stdin is None:
-            raise DataError("standard input is closed", hint="name a file, or pipe text in")
+            raise DataError(
+                "standard input is closed", hint="name a file or pipe text to the command"
+            )
         else:
             yield Input(sys.stdin.buffer, "standard input", is_patient)
 
@@ -224,7 +234,7 @@ def _output(path: Path | None, inputs: "Iterable[Input]") -> "Output":
             raise DataError("standard output is closed", hint="name a file with --output")
         return Output(sys.stdout.buffer)
     if any(_is_same(path, source.file) for source in inputs):
-        raise DataError(f"{path} is an input, too", hint="choose another --output")
+        raise DataError(f"{path} is also an input", hint="choose another --output")
     return Output(_open(path, "wb"), str(path))
 
 

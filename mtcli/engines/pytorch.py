@@ -89,7 +89,7 @@ class TorchEngine(Engine):
         if weights is None:
             raise EngineError(
                 "the model looks at nothing but its own memory (model.attention=none)",
-                hint="leave out --alignment; configs/rnn.yaml has a model that looks back",
+                hint="leave out --alignment; the recipe rnn has attention",
             )
         result: list[list[Sequence[Sequence[float]]]] = [[] for _ in found]
         for k, (i, hypothesis) in enumerate(flat):

@@ -8,6 +8,7 @@ from mtcli.errors import DataError
 from mtcli.options import SearchOptions
 from mtcli.stream.formats import Formats, Line
 from mtcli.stream.lines import Input, windows
+from mtcli.stream.progress import Progress
 from mtcli.translation import LineTranslator, Request, Translation
 
 
@@ -55,19 +56,27 @@ class Written:
 
 
 def translate_stream(
-    translator: LineTranslator, inputs: Iterable[Input], options: SearchOptions, formats: Formats
+    translator: LineTranslator,
+    inputs: Iterable[Input],
+    options: SearchOptions,
+    formats: Formats,
+    progress: Progress | None = None,
 ) -> Iterator[Written]:
-    """One line for every line, group after group; a mistake is told after what came before it."""
+    """Yield one line for each input line, group by group; count them in `progress`.
+
+    A mistake in the input is raised after the lines before it have been yielded.
+    """
+    progress = progress or Progress()
     waiting: deque[list[Line]] = deque()
     mistakes: list[DataError] = []
 
     def requests() -> Iterator[list[Request]]:
-        for lines in _lines(inputs, formats, mistakes):
+        for lines in _lines(inputs, formats, mistakes, progress):
             if lines:
                 waiting.append(lines)
             yield [line.request for line in lines]
 
-    for found in translator.flow(requests(), options):
+    for found in translator.flow(requests(), options, progress.advance):
         lines = waiting.popleft()
         written = [formats.written(*pair) for pair in zip(lines, found, strict=True)]
         yield Written(written, _tally(lines, found))
@@ -76,9 +85,9 @@ def translate_stream(
 
 
 def _lines(
-    inputs: Iterable[Input], formats: Formats, mistakes: list[DataError]
+    inputs: Iterable[Input], formats: Formats, mistakes: list[DataError], progress: Progress
 ) -> Iterator[list[Line]]:
-    """The lines of all inputs, up to the first mistake, which is put down."""
+    """Yield the lines of all inputs up to the first mistake, which is added to `mistakes`."""
     for source in inputs:
         number = 0
         for window in windows(source):
@@ -89,6 +98,8 @@ def _lines(
                     lines.append(formats.read(raw, f"{source.name}, line {number}"))
             except DataError as mistake:
                 mistakes.append(mistake)
+            if lines:
+                progress.read(len(lines), sum(map(len, window)) + len(window))
             if lines or not window:
                 yield lines
             if mistakes:

@@ -8,7 +8,7 @@ from pathlib import Path
 from mtcli.engines import open_engine
 from mtcli.lines import WINDOW
 from mtcli.options import EngineOptions, SearchOptions
-from mtcli.translation.translator import LineTranslator, Request, Translation
+from mtcli.translation.translator import LineTranslator, OnProgress, Request, Translation
 
 
 class Translator(LineTranslator):
@@ -40,16 +40,20 @@ class Translator(LineTranslator):
         return [candidates[0].text for candidates in self.stream(lines, options)]
 
     def stream(
-        self, lines: Iterable[str], options: SearchOptions | None = None
+        self,
+        lines: Iterable[str],
+        options: SearchOptions | None = None,
+        on_progress: OnProgress | None = None,
     ) -> Iterator[list[Translation]]:
         """Yield the translations of each line, best first; the lines may be endless.
 
-        A line end is not part of its line, so an open file can be passed.
+        A line end is not part of its line, so an open file can be passed. `on_progress` gets the
+        number of lines that each batch completes.
         """
         if isinstance(lines, str):
-            raise TypeError("lines are to be a list of strings, not one string")
+            raise TypeError("lines must be a list of strings, not one string")
         windows = _windows(map(_request, lines))
-        for group in self.flow(windows, options or self.options):
+        for group in self.flow(windows, options or self.options, on_progress):
             yield from group
 
 

@@ -13,6 +13,7 @@ from mtcli.translation.parts import Part, glue, split
 
 _AHEAD = 4  # batches under way for each one that is worked on
 _MAX_ROWS = 1024  # of a batch, all beams counted
+OnProgress = Callable[[float], None]
 
 
 @dataclass(frozen=True)
@@ -61,12 +62,16 @@ class LineTranslator:
             )
 
     def flow(
-        self, groups: Iterable[Sequence[Request]], options: SearchOptions
+        self,
+        groups: Iterable[Sequence[Request]],
+        options: SearchOptions,
+        on_progress: OnProgress | None = None,
     ) -> Iterator[list[list[Translation]]]:
-        """The translations of group after group; while one is searched, the next is prepared.
+        """Yield the translations of group after group; while one is searched, prepare the next.
 
-        An empty group says that no more lines are there for now: what is under way is brought to
-        its end before the next group is asked for.
+        An empty group means that there are no more lines for now: all pending batches are finished
+        before the next group is requested. `on_progress` gets the number of lines that each batch
+        completes, in the order of the groups.
         """
         self.check(options)
         windows: deque[_Window] = deque()
@@ -75,7 +80,7 @@ class LineTranslator:
             if not group:
                 _finish(under_way, 0)
             else:
-                windows.append(_Window(self, group, options))
+                windows.append(_Window(self, group, options, on_progress))
                 for rows in windows[-1].batches(self.batch_tokens):
                     under_way.append(windows[-1].begin(rows))
                     # More than are worked on, so that no thread waits while we do something else.
@@ -98,8 +103,13 @@ class _Window:
     """Lines that are translated together: sorted by length, and each source searched once."""
 
     def __init__(
-        self, translator: LineTranslator, requests: Sequence[Request], options: SearchOptions
+        self,
+        translator: LineTranslator,
+        requests: Sequence[Request],
+        options: SearchOptions,
+        on_progress: OnProgress | None,
     ) -> None:
+        self.on_progress = on_progress or (lambda _: None)
         self.engine, self.options, self.requests = translator.engine, options, requests
         self.source, self.target = translator.tokenizers.source, translator.tokenizers.target
         pieces = self.source.pieces_of_each([request.text for request in requests])
@@ -120,6 +130,8 @@ class _Window:
                 self.rows[-1].append(row)
         self.found: Found = [[] for _ in self.sources]
         self.n_open = len(self.sources)
+        if not self.sources:  # blank lines
+            self.on_progress(len(requests))
 
     @property
     def is_done(self) -> bool:
@@ -157,6 +169,7 @@ class _Window:
             for row, candidates in zip(rows, result(), strict=True):
                 self.found[row] = candidates
             self.n_open -= len(rows)
+            self.on_progress(len(rows) / len(self.sources) * len(self.requests))
 
         return finish
 

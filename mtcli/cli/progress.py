@@ -1,0 +1,96 @@
+"""The progress bar of commands that translate."""
+
+import os
+import stat
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.progress import ProgressColumn, Task
+
+    from mtcli.stream import Progress
+
+_REFRESHES_PER_SECOND = 4
+_STEPS = 1000  # of the bar
+
+
+def has_room_for_bar(inputs: Sequence[IO[bytes]], output: IO[bytes]) -> bool:
+    """Check whether a progress bar on stderr leaves input and output undisturbed.
+
+    Lines that the user types, and lines that are written to the same terminal, would mix with the
+    bar. So would the output of a program at the other end of a pipe, such as `head`.
+    """
+    return (
+        _is_terminal(sys.stderr)
+        and not any(map(_is_terminal, inputs))
+        and not _is_terminal(output)
+        and not _is_pipe(output)
+    )
+
+
+@contextmanager
+def progress_bar(progress: "Progress", *, is_visible: bool = True) -> Iterator[None]:
+    """Run the block with a bar on stderr that shows `progress`; clear it at the end.
+
+    The bar needs a terminal: there is none in a pipe or a log file.
+    """
+    if not (is_visible and _is_terminal(sys.stderr)) or os.environ.get("TERM") == "dumb":
+        yield
+        return
+    from rich.console import Console
+    from rich.progress import Progress as Bar
+
+    console = Console(stderr=True)
+    bar = Bar(
+        *_columns(progress),
+        console=console,
+        transient=True,
+        refresh_per_second=_REFRESHES_PER_SECOND,
+        redirect_stdout=False,
+        redirect_stderr=False,
+    )
+    total = None if progress.total is None else _STEPS
+    task = bar.add_task("translating", total=total)
+    progress.on_change = lambda: bar.update(task, completed=_STEPS * (progress.share or 0))
+    with bar:
+        # rich hides the cursor; a process that is killed could not show it again.
+        console.show_cursor(True)
+        yield
+
+
+def _columns(progress: "Progress") -> "list[ProgressColumn]":
+    from rich.progress import BarColumn, ProgressColumn, TaskProgressColumn, TimeRemainingColumn
+    from rich.text import Text
+
+    class Lines(ProgressColumn):
+        """Lines so far, and lines per second."""
+
+        def render(self, task: "Task") -> Text:
+            """Return the text."""
+            speed = progress.n_lines / task.elapsed if task.elapsed else 0
+            rate = f"{speed:,.0f}" if speed >= 10 or not speed else f"{speed:.1f}"
+            return Text(f"{progress.n_lines:,} lines  {rate} lines/s")
+
+    class TimeLeft(TimeRemainingColumn):
+        """Time left, such as 0:01:20."""
+
+        def render(self, task: "Task") -> Text:
+            """Return the text."""
+            return super().render(task) + Text(" left", style="progress.remaining")
+
+    if progress.total is None:
+        return [Lines()]
+    return [BarColumn(bar_width=20), TaskProgressColumn(), Lines(), TimeLeft()]
+
+
+def _is_terminal(file: "IO[bytes] | IO[str] | None") -> bool:
+    return file is not None and file.isatty()
+
+
+def _is_pipe(file: IO[bytes]) -> bool:
+    try:
+        return stat.S_ISFIFO(os.fstat(file.fileno()).st_mode)
+    except OSError:  # an object in memory has no file descriptor
+        return False
