@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 _REFRESHES_PER_SECOND = 4
 _STEPS = 1000  # of the bar
+_BAR_WIDTH = 20
+_NUMBERS_WIDTH = 50  # of share, lines, lines per second and time left
 
 
 def has_room_for_bar(inputs: Sequence[IO[bytes]], output: IO[bytes]) -> bool:
@@ -44,7 +46,7 @@ def progress_bar(progress: "Progress", *, is_visible: bool = True) -> Iterator[N
 
     console = Console(stderr=True)
     bar = Bar(
-        *_columns(progress),
+        *_columns(progress, console.width),
         console=console,
         transient=True,
         refresh_per_second=_REFRESHES_PER_SECOND,
@@ -60,8 +62,9 @@ def progress_bar(progress: "Progress", *, is_visible: bool = True) -> Iterator[N
         yield
 
 
-def _columns(progress: "Progress") -> "list[ProgressColumn]":
+def _columns(progress: "Progress", width: int) -> "list[ProgressColumn]":
     from rich.progress import BarColumn, ProgressColumn, TaskProgressColumn, TimeRemainingColumn
+    from rich.table import Column
     from rich.text import Text
 
     class Lines(ProgressColumn):
@@ -80,9 +83,12 @@ def _columns(progress: "Progress") -> "list[ProgressColumn]":
             """Return the text."""
             return super().render(task) + Text(" left", style="progress.remaining")
 
+    lines = Lines(Column(no_wrap=True))
     if progress.total is None:
-        return [Lines()]
-    return [BarColumn(bar_width=20), TaskProgressColumn(), Lines(), TimeLeft()]
+        return [lines]
+    # A narrow terminal has room for the numbers alone.
+    bar = [BarColumn(bar_width=_BAR_WIDTH)] if width > _BAR_WIDTH + _NUMBERS_WIDTH else []
+    return [*bar, TaskProgressColumn(), lines, TimeLeft(table_column=Column(no_wrap=True))]
 
 
 def _is_terminal(file: "IO[bytes] | IO[str] | None") -> bool:

@@ -92,9 +92,7 @@ def train(
     ] = None,
     dry_run: Annotated[
         bool,
-        typer.Option(
-            "--dry-run", help="Print the plan; train nothing.", rich_help_panel=_RUN
-        ),
+        typer.Option("--dry-run", help="Print the plan; train nothing.", rich_help_panel=_RUN),
     ] = False,
     stop_after: Annotated[
         float | None,
