@@ -617,7 +617,7 @@ def test_what_is_set_alone_is_made_to_fit(corpus_files, tmp_path, setting):
         ("model=7", "--set model=7: expected a section"),
         ("train.device=tpu", "--set train.device=tpu: must be auto"),
         ("model.n_heads=yes", "--set model.n_heads=yes: YAML reads"),
-        ("search.n_best=9", "search: n_best=9 needs a beam_size"),
+        ("search.n_best=9", "search: n_best=9 is larger than beam_size=4"),
     ],
 )
 def test_a_wrong_setting_is_told_before_the_corpus_is_read(corpus_files, tmp_path, setting, says):

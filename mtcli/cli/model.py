@@ -54,7 +54,9 @@ def average(
         list[Path],
         typer.Argument(metavar="MODEL...", help="Models of the same vocabulary, or one run."),
     ],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Directory of the new model.")],
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="Directory of the model; created if necessary.")
+    ],
 ) -> None:
     """Average the weights of several models, or the weights that one run has kept."""
     from mtcli.checkpoint.averaging import average_models

@@ -50,7 +50,8 @@ class Recipe:
 
 def all_recipes() -> list[Recipe]:
     """Return the recipes in alphabetical order."""
-    return [Recipe(path) for path in sorted(_DIRECTORY.glob("*.yaml"))]
+    found = map(Recipe, _DIRECTORY.glob("*.yaml"))
+    return sorted(found, key=lambda recipe: recipe.name)
 
 
 def find_recipe(name: str) -> Recipe:

@@ -6,6 +6,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import IO, NamedTuple
 
+_ROUNDING = 1e-3  # lines; sums of fractions are not exact
+
 
 class _Group(NamedTuple):
     """Lines that are translated together, and their size."""
@@ -34,11 +36,10 @@ class Progress:
     def advance(self, n_lines: float) -> None:
         """Count translated lines, in the order of the groups; a batch may complete a fraction."""
         self._n_in_group += n_lines
-        # Sums of fractions are not exact, so half a line less completes a group as well.
-        while self._groups and self._n_in_group > self._groups[0].n_lines - 0.5:
+        while self._groups and self._n_in_group > self._groups[0].n_lines - _ROUNDING:
             group = self._groups.popleft()
             self._done = _Group(self._done.n_lines + group.n_lines, self._done.size + group.size)
-            self._n_in_group = max(0.0, self._n_in_group - group.n_lines)
+            self._n_in_group -= group.n_lines
         self.on_change()
 
     @property
@@ -54,7 +55,7 @@ class Progress:
         size = float(self._done.size)
         if self._groups:
             size += self._n_in_group / self._groups[0].n_lines * self._groups[0].size
-        return min(1.0, size / self.total) if self.total else 1.0
+        return min(1.0, max(0.0, size / self.total)) if self.total else 1.0
 
 
 def total_size(files: Sequence[IO[bytes]]) -> int | None:
