@@ -3,13 +3,22 @@ PYTHON ?= python3
 BIN = .venv/bin
 DEMO = runs/demo
 
-.PHONY: help demo test lint clean
+PYTEST = $(BIN)/python -m pytest -n auto --dist worksteal
+
+# Settings under which the libraries compute as on a CPU with AVX2 only, and as on a CPU without.
+AVX2 = ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2 ONEDNN_MAX_CPU_ISA=AVX2 \
+	CT2_FORCE_CPU_ISA=AVX2 CT2_USE_MKL=0
+GENERIC = ATEN_CPU_CAPABILITY=default MKL_ENABLE_INSTRUCTIONS=SSE4_2 ONEDNN_MAX_CPU_ISA=SSE41 \
+	CT2_FORCE_CPU_ISA=GENERIC CT2_USE_MKL=0
+
+.PHONY: help demo test test-all lint clean
 
 help:
-	@echo "make demo    train on data/demo, translate, evaluate (about 5 minutes, set-up included)"
-	@echo "make test    run all tests (about 4 minutes)"
-	@echo "make lint    ruff and mypy"
-	@echo "make clean   remove what make has made"
+	@echo "make demo      train on data/demo, translate, evaluate (about 5 minutes, set-up included)"
+	@echo "make test      run the tests (about 4 minutes)"
+	@echo "make test-all  run the tests, the long tests, and the CPU tests as two other CPUs"
+	@echo "make lint      run ruff and mypy"
+	@echo "make clean     remove everything that make has made"
 
 .venv/core: pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -32,7 +41,12 @@ demo: .venv/core
 	@echo "Now yours:   echo 'The old woman reads a book.' | $(BIN)/mtcli translate $(DEMO)"
 
 test: .venv/extras
-	$(BIN)/python -m pytest -n auto --dist worksteal
+	$(PYTEST) -m "not long"
+
+test-all: test
+	$(PYTEST) -m long
+	$(AVX2) $(PYTEST) -m cpu
+	$(GENERIC) $(PYTEST) -m cpu
 
 lint: .venv/extras
 	$(BIN)/ruff format --check .

@@ -1,13 +1,21 @@
-"""A tiny world: a corpus of sixty pairs, its tokenizer, models that fit into a blink."""
+"""Fixtures: a corpus of sixty pairs, its tokenizer, and small models.
 
+What a test model outputs is known only for the models of `handmade`. `tiny_trained` and `trained`
+output something else on another CPU: use them where only files, counts and messages matter, or
+where two ways of computing the same are compared.
+"""
+
+import faulthandler
 import itertools
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import settings
 
+from handmade import make_copying_model, make_unigram_model
 from mtcli.config import (
     Config,
     DecoderOnlyConfig,
@@ -24,6 +32,19 @@ settings.register_profile("mtcli", deadline=None)  # laws, not clocks
 settings.load_profile("mtcli")
 torch.set_num_threads(1)
 os.environ["OMP_NUM_THREADS"] = "1"  # the same for the processes that tests start
+
+_HARD_LIMIT = 240  # seconds
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Iterator[None]:
+    """End the process if a test hangs where the signal of pytest-timeout is not handled."""
+    faulthandler.dump_traceback_later(_HARD_LIMIT, exit=True)
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
 
 WORDS = {
     "the man": "der Mann",
@@ -180,3 +201,39 @@ def tiny_trained(tmp_path_factory) -> Path:
     config = load_config(None, [("data.train", files), *settings.items()])
     train_run(config, directory / "model", lambda _: None)
     return directory / "model"
+
+
+@pytest.fixture(scope="session")
+def copying_model(tmp_path_factory, tokenizers) -> Path:
+    """Return the directory of a model that outputs its source; tests only read it."""
+    return make_copying_model(tmp_path_factory.mktemp("handmade") / "copying", tokenizers)
+
+
+@pytest.fixture(scope="session")
+def repeating_model(tmp_path_factory, tokenizers) -> Path:
+    """Return the directory of a model that outputs "mag mag mag" and never ends.
+
+    Where "mag" must not be repeated, it outputs "mag sieht" and ends.
+    """
+    logits = {"▁mag": 60.0, "▁sieht": 40.0, "</s>": 20.0}
+    directory = tmp_path_factory.mktemp("handmade") / "repeating"
+    return make_unigram_model(directory, tokenizers, logits)
+
+
+@pytest.fixture(scope="session")
+def hesitant_model(tmp_path_factory, tokenizers) -> Path:
+    """Return the directory of a model that prefers "mag" to the end, but not by much.
+
+    The most likely piece is always "mag", the most likely translation is empty.
+    """
+    logits = {"▁mag": 1.0, "</s>": 0.0}
+    directory = tmp_path_factory.mktemp("handmade") / "hesitant"
+    return make_unigram_model(directory, tokenizers, logits)
+
+
+@pytest.fixture(scope="session")
+def random_pieces_model(tmp_path_factory, tokenizers) -> Path:
+    """Return the directory of a model with four equally likely pieces, which never ends."""
+    logits = dict.fromkeys(["▁mag", "▁sieht", "▁findet", "▁likes"], 20.0)
+    directory = tmp_path_factory.mktemp("handmade") / "random"
+    return make_unigram_model(directory, tokenizers, logits)

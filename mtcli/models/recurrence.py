@@ -1,6 +1,7 @@
 """Recurrent cells, and products with one matrix in every step of a loop."""
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -88,6 +89,28 @@ class _Collected(torch.autograd.Function):
         return came_back.mT @ read, None
 
 
+@cache
+def _has_cpu_lstm(dtype: torch.dtype) -> bool:
+    """Return whether torch can train an LSTM in `dtype` on this CPU.
+
+    No CPU can in float16. In bfloat16, oneDNN has no LSTM for a CPU without AVX-512, and torch 2.13
+    does not ask before it uses one. Therefore a tiny one is tried out, once per process.
+    """
+    if dtype != torch.bfloat16:
+        return dtype != torch.float16
+    try:
+        # Not a module, whose initialization would draw random numbers that training draws, too.
+        with torch.inference_mode(False), torch.enable_grad(), torch.autocast("cpu", dtype):
+            x = torch.zeros(1, 1, 8, requires_grad=True)
+            states, maps = (torch.zeros(1, 1, 8),) * 2, [torch.zeros(32, 8)] * 2
+            biases = [torch.zeros(32)] * 2
+            shown, *_ = torch.lstm(x, states, maps + biases, True, 1, 0.0, True, False, False)
+            shown.sum().backward()
+    except RuntimeError:
+        return False
+    return True
+
+
 class Lstm(nn.LSTM):
     """Long short-term memory: beside what it shows it remembers what it does not."""
 
@@ -99,7 +122,7 @@ class Lstm(nn.LSTM):
 
     def along(self, x: Any, states: States | None = None) -> tuple[Any, States]:
         """Read all of `x`, which may be packed; return what is shown, and the states at the end."""
-        if x.data.device.type == "cpu" and _dtype(x.data) == torch.float16:  # CPUs have none for it
+        if x.data.device.type == "cpu" and not _has_cpu_lstm(_dtype(x.data)):
             with torch.autocast("cpu", enabled=False):
                 shown, states = self(x.float(), states and tuple(state.float() for state in states))
         else:

@@ -1,0 +1,134 @@
+"""Model directories with weights set by hand, so that every answer is known.
+
+The margins between the best piece and the others are so large that neither the CPU nor the
+quantization changes an answer.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from mtcli.checkpoint.directory import WeightsInfo, save_config
+from mtcli.checkpoint.files import write_file
+from mtcli.checkpoint.weights import save_weights
+from mtcli.config import Config, load_config
+from mtcli.models import build_model, parameters_of
+from mtcli.models.transformer import Transformer
+from mtcli.tokenizer import EOS_ID, Tokenizers
+
+_NEVER = -40.0  # logit of the pieces that must not be output
+_PIECES, _PLACES, _FLAG = slice(0, 48), slice(48, 176), slice(176, 192)  # parts of a vector
+_MAX_POSITIONS = 127
+_WIDTH = 192
+_SETTINGS = {
+    "data.train": ["train.en", "train.de"],
+    "data.max_length": 32,
+    "tokenizer.kind": "bpe",
+    "tokenizer.vocab_size": 340,
+    "search.max_length": 32,
+    "train.device": "cpu",
+    "model.n_heads": 1,
+    "model.n_encoder_layers": 1,
+    "model.n_decoder_layers": 1,
+    "model.d_feed_forward": 32,
+    "model.tied_embeddings": "none",
+}
+
+
+def make_unigram_model(
+    directory: Path, tokenizers: Tokenizers, logits: Mapping[str, float]
+) -> Path:
+    """Write a model whose next piece depends on nothing.
+
+    `logits` has the logits of pieces; all other pieces are practically impossible.
+    """
+    model = _zero_model({"model.d_model": 16}, tokenizers)
+    nn.init.zeros_(model.decoder_norm.weight)
+    model.decoder_norm.bias[0] = 1.0
+    model.to_logits.weight[:, 0] = _NEVER
+    for piece, logit in logits.items():
+        assert piece in tokenizers.target.vocabulary
+        model.to_logits.weight[tokenizers.target.ids([piece]), 0] = logit
+    return _save(directory, model, {"model.d_model": 16}, tokenizers)
+
+
+def make_copying_model(directory: Path, tokenizers: Tokenizers) -> Path:
+    """Write a model that outputs its source.
+
+    Each target position attends to the same position of the source, and behind the end of the
+    source to its EOS. The alignment is therefore known, too.
+    """
+    settings = {
+        "model.d_model": _WIDTH,
+        "model.positions": "learned",
+        "model.max_positions": _MAX_POSITIONS,
+    }
+    model = _zero_model(settings, tokenizers)
+    pieces = _piece_codes(len(tokenizers.source))
+    source = model.source_embedding
+    source.weight[:, _PIECES] = pieces / source.scale
+    source.weight[:, _FLAG] = _pairs(torch.full((8,), -1 / source.scale))
+    source.weight[EOS_ID, _FLAG] *= -1
+    places = _hadamard(128)[1:]
+    for positions in (model.source_positions, model.target_positions):
+        positions.vectors.weight[:, _PLACES] = places
+    attention = model.decoder[0].cross_attention
+    for linear in (attention.to_queries, attention.to_keys):
+        linear.weight[_PLACES, _PLACES] = torch.eye(128)
+    attention.to_queries.weight *= 10
+    attention.to_queries.bias[_FLAG] = _pairs(torch.full((8,), 40.0))  # half of a matching place
+    attention.to_keys.weight[_FLAG, _FLAG] = torch.eye(16)
+    attention.to_values.weight[_PIECES, _PIECES] = torch.eye(48)
+    attention.to_output.weight[_PIECES, _PIECES] = 10 * torch.eye(48)
+    model.to_logits.weight[:, _PIECES] = pieces
+    return _save(directory, model, settings, tokenizers)
+
+
+def _piece_codes(size: int) -> Tensor:
+    """Return codes [V, 48] of ±1 that differ from each other in at least a sixth of the numbers.
+
+    A number stands beside its opposite: the mean is zero, and int8 products do not saturate.
+    """
+    rows, ids = _hadamard(8), torch.arange(size)
+    return _pairs(torch.cat([rows[ids // 64], rows[ids // 8 % 8], rows[ids % 8]], dim=1))
+
+
+def _pairs(x: Tensor) -> Tensor:
+    return torch.stack([x, -x], dim=-1).flatten(-2)
+
+
+def _hadamard(size: int) -> Tensor:
+    """Return a matrix of ±1 with orthogonal rows."""
+    matrix = torch.ones(1, 1)
+    while len(matrix) < size:
+        matrix = torch.cat([torch.cat([matrix, matrix], 1), torch.cat([matrix, -matrix], 1)])
+    return matrix
+
+
+def _config(settings: Mapping[str, object]) -> Config:
+    return load_config(None, [*_SETTINGS.items(), *settings.items()])
+
+
+def _zero_model(settings: Mapping[str, object], tokenizers: Tokenizers) -> Transformer:
+    """Return a model whose norms are as usual and all other weights are zero."""
+    model = build_model(
+        _config(settings).model, len(tokenizers.source), len(tokenizers.target)
+    ).requires_grad_(False)
+    for module in model.modules():
+        if not isinstance(module, nn.LayerNorm):
+            for parameter in module.parameters(recurse=False):
+                nn.init.zeros_(parameter)
+    return model
+
+
+def _save(
+    directory: Path, model: Transformer, settings: Mapping[str, object], tokenizers: Tokenizers
+) -> Path:
+    save_config(directory, _config(settings))
+    for name, content in tokenizers.files().items():
+        write_file(directory / name, content)
+    info = WeightsInfo(n_parameters=0, step=1, bleu=0.0, signature="", n_pairs=1)
+    save_weights(directory, parameters_of(model), info)
+    return directory

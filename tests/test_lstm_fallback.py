@@ -1,0 +1,69 @@
+"""An LSTM whose data type the CPU does not support computes in float32."""
+
+import pytest
+import torch
+
+from conftest import tiny_rnn_config
+from mtcli.config import overlaid
+from mtcli.models import build_model
+from mtcli.models.recurrence import _has_cpu_lstm
+from mtcli.report import Finished
+from mtcli.training import train_run
+
+SOURCE = torch.tensor([[5, 6, 7, 8], [9, 10, 11, 3]])
+TARGET = torch.tensor([[2, 4, 5, 6], [2, 8, 9, 3]])
+
+
+@pytest.fixture
+def no_bfloat16_lstm(monkeypatch):
+    """Let torch fail as it does on a CPU without AVX-512."""
+    compute = torch.lstm
+
+    def fail(*arguments):
+        if torch.is_autocast_enabled("cpu"):
+            raise RuntimeError("could not create a primitive descriptor for the LSTM")
+        return compute(*arguments)
+
+    monkeypatch.setattr(torch, "lstm", fail)
+    monkeypatch.setattr("torch._VF.lstm", fail)
+    _has_cpu_lstm.cache_clear()
+    yield
+    _has_cpu_lstm.cache_clear()
+
+
+@pytest.mark.usefixtures("no_bfloat16_lstm")
+@pytest.mark.parametrize("is_fed", [False, True])
+def test_an_lstm_without_bfloat16_support_computes_in_float32(is_fed):
+    torch.manual_seed(0)
+    model = build_model(tiny_rnn_config(dropout=0.0, input_feeding=is_fed), 12, 12)
+    exact = model(SOURCE, TARGET)
+    with torch.autocast("cpu", torch.bfloat16):
+        rough = model(SOURCE, TARGET)
+    rough.float().sum().backward()
+    assert (rough.float() - exact).abs().max() < 0.1 * exact.abs().max()
+    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
+
+
+@pytest.mark.usefixtures("no_bfloat16_lstm")
+def test_a_recurrent_model_trains_in_bfloat16_without_a_bfloat16_lstm(tiny_config, tmp_path):
+    settings = {"model": {"arch": "rnn", "d_model": 16, "input_feeding": False}}
+    settings["train.precision"] = "bfloat16"
+    config = overlaid(tiny_config, [*settings.items(), ("train.steps", 2)])
+    assert isinstance(train_run(config, tmp_path / "run", lambda _: None), Finished)
+
+
+def test_the_question_does_not_change_the_random_numbers():
+    _has_cpu_lstm.cache_clear()
+    torch.manual_seed(0)
+    expected = torch.rand(3)
+    torch.manual_seed(0)
+    _has_cpu_lstm(torch.bfloat16)
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_the_answer_is_the_same_in_inference_mode():
+    _has_cpu_lstm.cache_clear()
+    expected = _has_cpu_lstm(torch.bfloat16)
+    _has_cpu_lstm.cache_clear()
+    with torch.inference_mode():
+        assert _has_cpu_lstm(torch.bfloat16) == expected
