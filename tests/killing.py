@@ -11,31 +11,42 @@ from pathlib import Path
 from typing import Any
 
 from mtcli.config import Config
+from processes import join
 
 _PROCESSES = multiprocessing.get_context("forkserver")
 _PROCESSES.set_forkserver_preload(["mtcli.training", "mtcli.engines.ct2"])
 
 
 def attempt(
-    config: Config, directory: Path, *, at_write: int | None = None, seconds: float | None = None
+    config: Config,
+    directory: Path,
+    *,
+    at_write: int | None = None,
+    seconds: float | None = None,
+    first_is_best: bool = False,
 ) -> bool:
-    """Start a run; kill it at its n-th write, or after some time. Whether it came to its end."""
-    process = _PROCESSES.Process(target=_run, args=(config, directory, at_write))
+    """Start a run and kill it at its n-th write, or after some time; return whether it finished.
+
+    With `first_is_best` no validation counts as better than the first one.
+    """
+    process = _PROCESSES.Process(target=_run, args=(config, directory, at_write, first_is_best))
     process.start()
     if seconds is not None:
         time.sleep(seconds)
         process.kill()  # unless it has ended by then
-    process.join()
+    join(process)
     assert process.exitcode in (0, -signal.SIGKILL), process.exitcode
     return process.exitcode == 0
 
 
-def _run(config: Config, directory: Path, at_write: int | None) -> None:
+def _run(config: Config, directory: Path, at_write: int | None, first_is_best: bool) -> None:
     import torch
 
-    from mtcli.training import train_run
+    from mtcli.training import course, train_run
 
     torch.set_num_threads(1)
+    if first_is_best:
+        course.is_better = lambda _score, _loss, progress: progress.best_score is None
     if at_write is not None:
         _install(Fate(at_write))
     train_run(config, directory, lambda _: None)

@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing.process import BaseProcess
-from pathlib import Path
 from typing import Any
 
 LIMIT = 90.0  # seconds; far more than any process needs, less than the timeout of a test
@@ -101,19 +100,18 @@ def join(process: BaseProcess) -> None:
 
 
 def descendants(pid: int) -> list[int]:
-    """Return the ids of the children of `pid`, of their children and so on (Linux only)."""
-    children: dict[int, list[int]] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):
-            fields = path.read_text(errors="replace").rpartition(")")[2].split()
-            children.setdefault(int(fields[1]), []).append(int(path.parent.name))
-    found: list[int] = []
-    waiting = [pid]
-    while waiting:
-        new = children.get(waiting.pop(), [])
-        found += new
-        waiting += new
+    """Return the ids of the children of `pid`, of their children and so on."""
+    found = children(pid)
+    for child in found:
+        found += children(child)
     return found
+
+
+def children(pid: int) -> list[int]:
+    """Return the ids of the children of `pid`."""
+    command = ["pgrep", "-P", str(pid)]
+    shown = subprocess.run(command, capture_output=True, timeout=LIMIT, check=False).stdout
+    return [int(line) for line in shown.split()]
 
 
 def kill_all(pids: Sequence[int]) -> None:

@@ -1,12 +1,13 @@
-"""Runs of several processes, as torchrun would start them, but without waiting for torch."""
+"""Runs of several processes, started as torchrun does it, but without its start-up time."""
 
 import multiprocessing
 import os
-import socket
 from collections.abc import Callable
 from pathlib import Path
 
+from mtcli.cli.team import reserved_port
 from mtcli.config import Config
+from processes import join
 
 _PROCESSES = multiprocessing.get_context("forkserver")
 _PROCESSES.set_forkserver_preload(["mtcli.training", "mtcli.engines.ct2"])
@@ -19,15 +20,15 @@ def train_together(config: Config, directory: Path, size: int) -> None:
 
 def work_together(work: Callable[..., None], size: int, *arguments: object) -> None:
     """Let `size` processes do the same work; all of them must succeed."""
-    port = _free_port()
-    processes = [
-        _PROCESSES.Process(target=_run, args=(rank, size, port, work, *arguments))
-        for rank in range(size)
-    ]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
+    with reserved_port() as port:
+        processes = [
+            _PROCESSES.Process(target=_run, args=(rank, size, port, work, *arguments))
+            for rank in range(size)
+        ]
+        for process in processes:
+            process.start()
+        for process in processes:
+            join(process)
     assert [process.exitcode for process in processes] == [0] * size
 
 
@@ -50,10 +51,3 @@ def _run(rank: int, size: int, port: int, work: Callable[..., None], *arguments:
         "MASTER_PORT": str(port),
     }
     work(*arguments)
-
-
-def _free_port() -> int:
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        port: int = server.getsockname()[1]
-        return port

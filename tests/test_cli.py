@@ -5,15 +5,15 @@ import os
 import pty
 import shutil
 import signal
-import subprocess
 import sys
-import time
 from pathlib import Path
+from subprocess import PIPE
 from types import ModuleType
 
 import pytest
 from typer.testing import CliRunner
 
+import processes
 from mtcli import __version__
 from mtcli.__main__ import main
 from mtcli.checkpoint.directory import check_is_run
@@ -324,12 +324,21 @@ def test_jsonl_goes_in_and_out(model):
     assert json.loads(last) == {"src": "", "x": None, "translation": ""}
 
 
-def test_a_translation_that_was_cut_off_is_marked_and_counted(model):
-    options = ["--max-length", 2, "--format", "jsonl", "--length-penalty", 5]
-    result = run("translate", model, *options, stdin=b"the man sees the tree\n")
-    assert jsonl(result)[0]["warnings"] == ["truncated"]
+def test_a_translation_that_was_cut_off_is_marked_and_counted(repeating_model):
+    options = ["--max-length", 2, "--format", "jsonl"]
+    result = run("translate", repeating_model, *options, stdin=b"the man sees the tree\n")
+    [facts] = jsonl(result)
+    assert facts["translation"] == "mag mag"
+    assert facts["warnings"] == ["truncated"]
     assert "1 of 1 lines have a translation that was cut off" in result.stderr
-    assert run("translate", model, *options, "--quiet", stdin=b"the man sees\n").stderr == ""
+    quiet = run("translate", repeating_model, *options, "--quiet", stdin=b"the man sees\n")
+    assert quiet.stderr == ""
+
+
+def test_a_translation_that_repeats_itself_is_marked_and_counted(repeating_model):
+    result = run("translate", repeating_model, "--format", "jsonl", stdin=b"the man\n")
+    assert jsonl(result)[0]["warnings"] == ["truncated", "repetition"]
+    assert "1 of 1 lines have a translation that repeats itself" in result.stderr
 
 
 def test_invalid_bytes_are_an_error_if_one_wants_it(model, tmp_path):
@@ -341,29 +350,29 @@ def test_invalid_bytes_are_an_error_if_one_wants_it(model, tmp_path):
 
 
 @pytest.mark.parametrize("engine", ["torch", "ctranslate2"])
-def test_sampling_is_the_same_with_the_same_seed(model, engine):
+def test_sampling_is_the_same_with_the_same_seed(random_pieces_model, engine):
     def sampled(seed):
         options = ["--sampling", "--seed", seed, "--temperature", 1.5, "--engine", engine]
-        return run("translate", model, *options, stdin=b"the man sees a book\n" * 5).stdout
+        lines = b"the man sees a book\n" * 5
+        return run("translate", random_pieces_model, *options, stdin=lines).stdout
 
     assert sampled(1) == sampled(1) != sampled(2)
-    assert len(set(sampled(1).splitlines())) > 1
+    assert len(set(sampled(1).splitlines())) == 5
 
 
+@pytest.mark.parametrize("engine", ["torch", "ctranslate2"])
 @pytest.mark.parametrize("options", [["--no-repeat-ngram", 1], ["--repetition-penalty", 9]])
-def test_repetition_can_be_avoided(model, options):
-    line = b"the man sees the tree and the house and my dog likes bread\n"
-    plain = run("translate", model, "--no-shortlist", stdin=line).stdout.split()
-    other = run("translate", model, "--no-shortlist", *options, stdin=line).stdout.split()
-    assert plain != other
+def test_repetition_can_be_avoided(repeating_model, engine, options):
+    command = ["translate", repeating_model, "--engine", engine, "--max-length", 5]
+    assert run(*command, stdin=b"water\n").stdout == "mag mag mag mag mag\n"
+    assert run(*command, *options, stdin=b"water\n").stdout == "mag sieht\n"
 
 
-def test_an_ensemble_translates(model):
+def test_an_ensemble_translates(copying_model):
     stdin = b"the man sees a book\n"
-    alone = run("translate", model, "--engine", "torch", stdin=stdin)
-    twice = run("translate", model, "--ensemble", model, stdin=stdin)
-    assert twice.stdout == alone.stdout
-    wrong = run("translate", model, "--ensemble", "nowhere", stdin=stdin)
+    twice = run("translate", copying_model, "--ensemble", copying_model, stdin=stdin)
+    assert twice.stdout_bytes == stdin
+    wrong = run("translate", copying_model, "--ensemble", "nowhere", stdin=stdin)
     assert wrong.exit_code == 1
     assert "nowhere is not a model directory" in wrong.stderr
 
@@ -379,13 +388,14 @@ def test_an_export_is_written(model, tmp_path):
     assert (model / "ctranslate2" / "model.int16.bin").is_file()
 
 
-def test_search_options_change_the_search(model):
-    line = b"the man sees the tree and the house and my dog likes bread\n"
-    outputs = {
-        run("translate", model, "--beam-size", beam, "--length-penalty", a, stdin=line).stdout
-        for beam, a in [(1, 1), (8, 0), (8, 5)]
-    }
-    assert len(outputs) > 1
+@pytest.mark.parametrize(
+    ("beam_size", "length_penalty", "expected"),
+    [(1, 1, "mag mag mag mag mag mag"), (8, 0, ""), (8, 5, "mag mag mag mag mag mag")],
+)
+def test_search_options_change_the_search(hesitant_model, beam_size, length_penalty, expected):
+    options = ["--beam-size", beam_size, "--length-penalty", length_penalty, "--max-length", 6]
+    result = run("translate", hesitant_model, *options, stdin=b"the man sees the tree\n")
+    assert result.stdout == f"{expected}\n"
 
 
 @pytest.mark.parametrize(
@@ -458,70 +468,67 @@ def test_ctrl_c_is_quiet_even_while_it_starts(monkeypatch):
     assert end.value.code == 130
 
 
-def test_each_line_is_answered_before_the_next_one_is_asked_for(model):
-    command = [*MTCLI, "translate", model]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+def test_each_line_is_answered_before_the_next_one_is_asked_for(copying_model):
+    with processes.started(
+        [*MTCLI, "translate", copying_model], stdin=PIPE, stdout=PIPE
+    ) as process:
+        output = processes.Output(process.stdout.fileno())
         for line in (b"water\n", b"\n", b"the man sees a book\n"):
             process.stdin.write(line)
             process.stdin.flush()
-            assert process.stdout.readline().endswith(b"\n")
+            assert output.until(b"\n") == line
         process.stdin.write(b"no end")
         process.stdin.close()
-        assert process.stdout.read().count(b"\n") == 1
-    assert process.returncode == 0
+        assert output.rest() == b"no end\n"
+        assert process.wait(processes.LIMIT) == 0
 
 
-def test_ctrl_c_leaves_what_is_finished(model, tmp_path):
-    command = [*MTCLI, "translate", model, "--output", tmp_path / "out", "--beam-size", "1"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+def test_ctrl_c_leaves_what_is_finished(copying_model, tmp_path):
+    out = tmp_path / "out"
+    command = [*MTCLI, "translate", copying_model, "--output", out, "--beam-size", 1]
+    with processes.started(command, stdin=PIPE, stderr=PIPE) as process:
         process.stdin.write(b"water\nbread\n")
         process.stdin.flush()
-        while not (tmp_path / "out").exists() or b"\n" not in (tmp_path / "out").read_bytes():
-            time.sleep(0.02)
-        time.sleep(0.2)
+        processes.wait_until(lambda: out.exists() and out.read_bytes().count(b"\n") == 2)
         process.send_signal(signal.SIGINT)
-        assert process.stderr.read() == b""
-    assert process.returncode == 130
-    assert (tmp_path / "out").read_bytes().count(b"\n") == 2
+        assert processes.Output(process.stderr.fileno()).rest() == b""
+        assert process.wait(processes.LIMIT) == 130
+    assert out.read_bytes() == b"water\nbread\n"
 
 
-def test_on_a_terminal_it_asks(model, tmp_path):
+def test_on_a_terminal_it_asks(copying_model, tmp_path):
     mine, theirs = pty.openpty()
     environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path), "TERM": "dumb"}
-    command = [*MTCLI, "translate", model]
-    process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
-    seen = b""
-
-    def wait_for(text):
-        nonlocal seen
-        while text not in seen:
-            seen += os.read(mine, 1000)
-        seen = seen.split(text, 1)[1]
-
-    wait_for(b":help shows what else there is")
-    wait_for(b"> ")
-    os.write(mine, b"water\n")
-    wait_for(b" ms)")
-    wait_for(b"> ")
-    os.write(mine, b":quit\n")
-    assert process.wait(timeout=60) == 0
+    streams = dict.fromkeys(("stdin", "stdout", "stderr"), theirs)
+    with processes.started(
+        [*MTCLI, "translate", copying_model], **streams, env=environment
+    ) as process:
+        os.close(theirs)  # so that reading ends when the process does
+        output = processes.Output(mine)
+        output.until(b":help shows what else there is")
+        output.until(b"> ")
+        os.write(mine, b"water\n")
+        assert output.until(b" ms)").split()[:2] == [b"water", b"water"]  # the echo, the answer
+        output.until(b"> ")
+        os.write(mine, b":quit\n")
+        assert process.wait(processes.LIMIT) == 0
     os.close(mine)
-    os.close(theirs)
     assert "water" in (tmp_path / "mtcli" / "history").read_text()
 
 
-def test_a_reader_that_has_seen_enough_ends_the_program_quietly(model):
-    lines = b"the man sees a book\n" * 20_000
-    command = f"{sys.executable} -m mtcli translate {model} --beam-size 1 | head -n 1"
-    result = subprocess.run(command, shell=True, input=lines, capture_output=True, check=True)
-    assert result.stdout.count(b"\n") == 1
-    assert result.stderr == b""
+def test_a_reader_that_has_seen_enough_ends_the_program_quietly(copying_model):
+    lines = "the man sees a book\n" * 20_000
+    command = f"{sys.executable} -m mtcli translate {copying_model} --beam-size 1 | head -n 1"
+    result = processes.run(command, stdin=lines)
+    assert result.returncode == 0
+    assert result.stdout == "the man sees a book\n"
+    assert result.stderr == ""
 
 
 @pytest.mark.parametrize("redirection", ["> /dev/full", "--output /dev/full"])
 def test_a_full_disk_is_a_message(model, redirection):
     command = f"echo water | {sys.executable} -m mtcli translate {model} {redirection}"
-    result = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    result = processes.run(command)
     assert result.returncode == 1
     assert "No space left on device" in result.stderr
     assert "Traceback" not in result.stderr
@@ -539,7 +546,7 @@ def test_a_full_disk_is_a_message(model, redirection):
 def test_what_cannot_be_is_a_message(model, tmp_path, redirection, says):
     (tmp_path / "in").write_text("water\n")
     command = f"{sys.executable} -m mtcli translate {model} {redirection.format(path=tmp_path)}"
-    result = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    result = processes.run(command)
     assert result.returncode == 1
     assert says in result.stderr
     assert (tmp_path / "in").read_text() == "water\n"
@@ -548,23 +555,19 @@ def test_what_cannot_be_is_a_message(model, tmp_path, redirection, says):
 def test_ctrl_c_saves_exits_with_130_and_the_same_command_goes_on(
     corpus_files, tmp_path, tiny_options
 ):
-    steps = ["--set", "train.steps=100000", "--set", "train.validate_every=100000"]
+    steps = ["--set=train.steps=100000", "--set=train.validate_every=100000", "--verbose"]
     command = [*MTCLI, "train", *corpus_files, "--out", tmp_path / "model", *tiny_options, *steps]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    while "step " not in process.stderr.readline():
-        pass
-    time.sleep(0.5)
-    process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert "run the same command again to resume" in stderr
+    with processes.started(command, stderr=PIPE) as process:
+        output = processes.Output(process.stderr.fileno())
+        output.line_with(b"step ")
+        process.send_signal(signal.SIGINT)
+        assert b"run the same command again to resume" in output.rest()
+        assert process.wait(processes.LIMIT) == 130
     [checkpoint] = (tmp_path / "model" / "checkpoints").iterdir()
     step = Progress.from_json(load_checked(checkpoint)[0]).step
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    while f"going on after step {step:,}" not in (line := process.stderr.readline()):
-        assert line
-    process.kill()
-    process.communicate()
+    with processes.started(command, stderr=PIPE) as process:
+        output = processes.Output(process.stderr.fileno())
+        output.line_with(f"going on after step {step:,}".encode())
 
 
 # What `train` is told besides its files.

@@ -23,6 +23,11 @@ EVERYTHING = {
 }
 
 
+def attempt(config, directory, **options) -> bool:
+    """Whether the scores of a model that has hardly learned rise depends on the CPU: fix that."""
+    return killing.attempt(config, directory, **options, first_is_best=True)
+
+
 @pytest.fixture
 def config(tiny_config):
     return overlaid(tiny_config, EVERYTHING.items())
@@ -30,7 +35,7 @@ def config(tiny_config):
 
 @pytest.fixture
 def undisturbed(config, tmp_path):
-    assert killing.attempt(config, tmp_path / "undisturbed")
+    assert attempt(config, tmp_path / "undisturbed")
     return killing.result(tmp_path / "undisturbed")
 
 
@@ -40,7 +45,7 @@ def test_killed_again_and_again_while_writing_a_run_ends_as_if_it_had_not_been(
 ):
     """Each attempt lives for some writes more than the one before; each dies in another way."""
     at_write, n_kills = first, 0
-    while not killing.attempt(config, tmp_path / "run", at_write=at_write):
+    while not attempt(config, tmp_path / "run", at_write=at_write):
         at_write += 10
         n_kills += 1
     assert n_kills > 5
@@ -49,17 +54,17 @@ def test_killed_again_and_again_while_writing_a_run_ends_as_if_it_had_not_been(
 
 def test_killed_at_any_moment_a_run_ends_as_if_it_had_not_been(config, undisturbed, tmp_path):
     began = time.monotonic()
-    killing.attempt(config, tmp_path / "timed")
+    attempt(config, tmp_path / "timed")
     whole = time.monotonic() - began
     lives, n_kills = random.Random(1), 0
     while n_kills < 5:
         seconds = whole * lives.uniform(0.1, 0.5)
-        if not killing.attempt(config, tmp_path / "run", seconds=seconds):
+        if not attempt(config, tmp_path / "run", seconds=seconds):
             n_kills += 1
         else:  # it came to its end before: once more, and faster
             shutil.rmtree(tmp_path / "run")
             whole, n_kills = whole / 2, 0
-    killing.attempt(config, tmp_path / "run")
+    attempt(config, tmp_path / "run")
     assert killing.result(tmp_path / "run") == undisturbed
 
 
@@ -74,14 +79,15 @@ def test_killed_at_any_moment_a_run_ends_as_if_it_had_not_been(config, undisturb
 )
 def test_every_architecture_goes_on_as_if_nothing_had_been(config, tmp_path, model):
     config = config.model_copy(update={"model": model})
-    assert killing.attempt(config, tmp_path / "undisturbed")
-    assert not killing.attempt(config, tmp_path / "run", at_write=30)
-    assert killing.attempt(config, tmp_path / "run")
+    assert attempt(config, tmp_path / "undisturbed")
+    assert not attempt(config, tmp_path / "run", at_write=30)
+    assert attempt(config, tmp_path / "run")
     assert killing.result(tmp_path / "run") == killing.result(tmp_path / "undisturbed")
 
 
 def test_the_run_that_is_killed_stops_early_and_averages(undisturbed):
     """Or else the other tests would not show what they should."""
     _, events = undisturbed
-    assert events[-1]["reason"].startswith("no better chrF")
+    assert events[-1]["reason"] == "no better chrF in 2 validations"
+    assert events[-1]["step"] == 12
     assert any(event.get("text", "").startswith("the mean of steps") for event in events)

@@ -36,9 +36,8 @@ def run_together(command: Sequence[str], size: int) -> int:
         for member in team:
             member.send_signal(number)
 
-    with handling(pass_on):
+    with handling(pass_on), reserved_port() as port:
         try:
-            port = _free_port()
             for rank in range(size):
                 team.append(_start(command, rank, size, port))
             code = _first_failure(team)
@@ -115,8 +114,13 @@ def _end(team: Team) -> None:
         member.wait()
 
 
-def _free_port() -> int:
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        port: int = server.getsockname()[1]
-        return port
+@contextmanager
+def reserved_port() -> Iterator[int]:
+    """Run the block with a free port that no other program is given in the meantime.
+
+    Only a program that asks for this very port can listen on it, as rank 0 does.
+    """
+    with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind(("127.0.0.1", 0))
+        yield holder.getsockname()[1]
