@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-LIMIT = 90.0  # seconds; far more than any process needs, less than the timeout of a test
+LIMIT = 150.0  # seconds; far more than any process needs, less than the timeout of a test
 
 
 @contextmanager

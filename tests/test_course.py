@@ -6,7 +6,6 @@ import math
 import re
 import shutil
 import signal
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,7 +25,8 @@ from mtcli.feed import Position
 from mtcli.models import build_model, parameters_of
 from mtcli.optim import MovingAverage, exchanged
 from mtcli.report import Finished, Notice, Resumed, RolledBack, StepDone, Stopped, Validated
-from mtcli.training import RunOptions, learner, rehearsal, train_run
+from mtcli.training import RunOptions, learner, loop, rehearsal, train_run, validation
+from mtcli.training import run as training
 from mtcli.training.course import is_better
 from mtcli.training.preparation import learn_pieces, prepare, read_pairs
 from mtcli.training.setup import Place, Run
@@ -51,19 +51,30 @@ def of_kind(kind: type, events: list) -> list:
 # Time.
 
 
-def test_minutes_become_steps_once_and_for_all(tiny_config, tmp_path):
+@pytest.fixture
+def n_measured(monkeypatch) -> list[int]:
+    """Let every speed measurement find that 10 steps fit into the time; count the measurements."""
+    calls: list[int] = []
+    monkeypatch.setattr(training, "steps_that_fit", lambda *_: calls.append(10) or 10)
+    return calls
+
+
+def test_minutes_become_steps_once_and_for_all(tiny_config, tmp_path, n_measured):
     events = run(tiny_config, tmp_path / "run", minutes=0.05)
     config = load_saved_config(tmp_path / "run")
     assert config.train.minutes == 0.05
-    assert of_kind(StepDone, events)[-1].step == config.train.steps == events[-1].step
+    assert of_kind(StepDone, events)[-1].step == config.train.steps == events[-1].step == 10
     assert of_kind(StepDone, events)[-1].learning_rate == 0.0  # the schedule ends there
     again = run(tiny_config, tmp_path / "run", minutes=0.05)
     assert "already complete" in again[0].text
     with pytest.raises(CheckpointError, match=r"train\.minutes: 0\.05 before, 7\.0 now"):
         run(tiny_config, tmp_path / "run", minutes=7)
+    assert len(n_measured) == 1
 
 
-def test_a_run_in_minutes_that_was_stopped_keeps_its_number_of_steps(tiny_config, tmp_path):
+def test_a_run_in_minutes_that_was_stopped_keeps_its_number_of_steps(
+    tiny_config, tmp_path, n_measured
+):
     config = overlaid(tiny_config, [("train.minutes", 0.05), ("train.validate_every", 1000)])
     steps: set[int] = set()
 
@@ -76,28 +87,51 @@ def test_a_run_in_minutes_that_was_stopped_keeps_its_number_of_steps(tiny_config
     assert isinstance(train_run(config, tmp_path / "run", stop), Stopped)
     finished = train_run(config, tmp_path / "run", lambda e: stop(e))
     assert isinstance(finished, Finished)
-    assert steps == {finished.step}
+    assert steps == {finished.step} == {10}
+    assert len(n_measured) == 1
 
 
-def test_time_that_is_gone_already_is_not_given_to_steps(tiny_config, tmp_path, monkeypatch):
-    monkeypatch.setattr(rehearsal, "_MOST", 0.0)
+class Clock:
+    """A clock that advances by one second whenever it is read."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        self.now += 1.0
+        return self.now
+
+    perf_counter = monotonic
+
+
+@pytest.fixture
+def clock(monkeypatch) -> Clock:
+    """Let the speed measurement read a clock by which a step and a validation take a second."""
+    clock = Clock()
+    for module in (rehearsal, loop, validation):
+        monkeypatch.setattr(module, "time", clock)
+    return clock
+
+
+def test_the_steps_fill_the_time_that_is_left(tiny_config, tmp_path, clock):
     config = overlaid(tiny_config, [("train.minutes", 10)])
     pairs = read_pairs(config, silent)
     data = prepare(pairs, learn_pieces(pairs, config, silent), config, silent)
-    now, cpu = time.monotonic(), torch.device("cpu")
 
     def fitting(minutes_ago):
-        place = Place(tmp_path, cpu, ALONE, silent, now - minutes_ago * 60)
+        place = Place(tmp_path, torch.device("cpu"), ALONE, silent, clock.now - minutes_ago * 60)
         return rehearsal.steps_that_fit(config, place, data)
 
-    assert fitting(0) > 1.5 * fitting(5)
+    # A step takes 1 s, and after every 4 steps there is a validation of 1 s.
+    assert fitting(0) - fitting(5) == 5 * 60 / 1.25
+    assert 300 < fitting(0) < 10 * 60 / 1.25
     with pytest.raises(ConfigError, match="there is time for less than 4 steps"):
         fitting(9.9)
 
 
 def test_too_little_time_is_told_before_anything_is_written(tiny_config, tmp_path):
-    with pytest.raises(ConfigError, match=r"train\.minutes=0\.001 is too little") as error:
-        run(tiny_config, tmp_path / "run", minutes=0.001)
+    with pytest.raises(ConfigError, match=r"train\.minutes=1e-06 is too little") as error:
+        run(tiny_config, tmp_path / "run", minutes=1e-6)
     assert re.search(r"hint: 100 steps would fit into about [\d.]+ minutes", str(error.value))
     assert not (tmp_path / "run").exists()
 
@@ -424,7 +458,7 @@ def test_the_metric_decides_which_step_is_the_best(tiny_config, tmp_path, metric
     events = run(tiny_config, tmp_path / "run", metric=metric, steps=24, validate_every=3)
     validated = of_kind(Validated, events)
     sign = -1 if metric == "loss" else 1
-    best = max(validated, key=lambda event: sign * getattr(event, metric))
+    best = max(validated, key=lambda event: (sign * getattr(event, metric), -event.loss))
     assert events[-1].best_step == best.step
 
 
