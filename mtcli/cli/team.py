@@ -8,8 +8,10 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from types import FrameType
 
 from mtcli.errors import EngineError
@@ -116,11 +118,15 @@ def _end(team: Team) -> None:
 
 @contextmanager
 def reserved_port() -> Iterator[int]:
-    """Run the block with a free port that no other program is given in the meantime.
+    """Run the block with a port that the system gives to no other program.
 
-    Only a program that asks for this very port can listen on it, as rank 0 does.
+    On Linux, a bound socket that does not listen reserves the port, and rank 0 can still listen on
+    it. Elsewhere rank 0 could not, so the port is free again and may be taken.
     """
     with socket.socket() as holder:
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         holder.bind(("127.0.0.1", 0))
-        yield holder.getsockname()[1]
+        port: int = holder.getsockname()[1]
+        if sys.platform != "linux":
+            holder.close()
+        yield port

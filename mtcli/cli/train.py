@@ -17,6 +17,7 @@ from mtcli.signals import raising
 if TYPE_CHECKING:
     from mtcli.config import Config, Setting
     from mtcli.planning import Wish
+    from mtcli.report import Finished, Stopped
 
 
 _SETTINGS = "Settings"
@@ -155,23 +156,17 @@ def train(
     if processes > 1 and "RANK" not in os.environ:
         raise typer.Exit(code=_start_again(processes))
 
-    from rich.console import Console  # only now: torch loads slowly, mistakes are told at once
+    from rich.console import Console  # import torch only now, so that errors come at once
 
-    from mtcli.distributed import is_first_process
-    from mtcli.report import Stopped, open_display
+    from mtcli.report import open_display
     from mtcli.training import RunOptions, train_run
 
-    is_quiet = quiet or not is_first_process()
-    display = open_display(Console(stderr=True), is_quiet=is_quiet, is_verbose=verbose)
     options = RunOptions(fresh, stop_after, tensorboard, tuple(plan), wish.names_files)
+    is_quiet = quiet or os.environ.get("RANK", "0") != "0"
+    display = open_display(Console(stderr=True), is_quiet=is_quiet, is_verbose=verbose)
     with contextlib.closing(display):
         result = train_run(resolved, out, display, options)
-    if isinstance(result, Stopped):
-        if fresh and result.step and is_first_process():
-            typer.echo("(but without --fresh, which would start over)", err=True)
-        raise typer.Exit(code=128 + result.signal if result.signal else 0)
-    if is_first_process():
-        typer.echo(f"{out}: dev BLEU {result.bleu:.2f} [{result.signature}]")
+    _print_result(result, wish)
 
 
 def _recipe_settings(path: Path | None, settings: "Sequence[Setting]") -> "list[Setting]":
@@ -185,6 +180,19 @@ def _recipe_settings(path: Path | None, settings: "Sequence[Setting]") -> "list[
         recipe.check_corpus()
         return []
     return [("data.dev", None)]  # --dev comes later and wins
+
+
+def _print_result(result: "Finished | Stopped", wish: "Wish") -> None:
+    """Print the score of a finished run; exit with the signal's code after a stop."""
+    from mtcli.distributed import is_first_process
+    from mtcli.report import Stopped
+
+    if isinstance(result, Stopped):
+        if wish.is_fresh and result.step and is_first_process():
+            typer.echo("(but without --fresh, which would start over)", err=True)
+        raise typer.Exit(code=128 + result.signal if result.signal else 0)
+    if is_first_process():
+        typer.echo(f"{wish.out}: dev BLEU {result.bleu:.2f} [{result.signature}]")
 
 
 def _start_again(n_processes: int) -> int:

@@ -105,7 +105,7 @@ def _has_cpu_lstm(dtype: torch.dtype) -> bool:
             states, maps = (torch.zeros(1, 1, 8),) * 2, [torch.zeros(32, 8)] * 2
             biases = [torch.zeros(32)] * 2
             shown, *_ = torch.lstm(x, states, maps + biases, True, 1, 0.0, True, False, False)
-            shown.sum().backward()
+            shown.sum().backward()  # type: ignore[no-untyped-call]
     except RuntimeError:
         return False
     return True
