@@ -163,7 +163,6 @@ def test_other_settings_and_the_form_of_the_configuration_may_change(model):
     path = model / "config.yaml"
     text = path.read_text().replace("  beam_size: 4\n", "  beam_size: 3\n")
     text = text.replace("  n_heads: 2\n", "  # a comment\n  n_heads:   2\n")
-    path.write_text(text.replace("  arch: transformer\n", "") + "")
     path.write_text(text)
     for engine in (TORCH, CT2):
         assert open_engine(model, engine).search.beam_size == 3
@@ -202,6 +201,18 @@ def test_damaged_checksums_are_named(model):
         save_tensors(path, tensors, {**metadata, "checksums": damaged})
         with pytest.raises(CheckpointError, match="list of checksums cannot be read"):
             load_weights(model)
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float64, torch.int32])
+@pytest.mark.parametrize("engine", [TORCH, CT2], ids=["torch", "CTranslate2"])
+def test_weights_of_another_type_are_refused(model, kind, engine):
+    path = model / "model.safetensors"
+    with safe_open(path, framework="pt") as file:
+        metadata = {"mtcli": file.metadata()["mtcli"]}
+        tensors = {name: file.get_tensor(name).to(kind) for name in file.keys()}  # noqa: SIM118
+    save_tensors(path, tensors, metadata)
+    with pytest.raises(CheckpointError, match="not all of its tensors are float32"):
+        open_engine(model, engine)
 
 
 def test_checksums_do_not_lead_to_files_outside(model, tmp_path):

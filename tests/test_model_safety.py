@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from mtcli import Translator
 from mtcli.checkpoint import files
+from mtcli.checkpoint.directory import clear
 from mtcli.checkpoint.files import check_contained, remove_partial, replacing, write_file
 from mtcli.cli import app
 from mtcli.errors import CheckpointError, MtcliError
@@ -206,6 +207,12 @@ def test_leftovers_of_kills_are_removed_from_an_export(model):
     (model / "ctranslate2" / "mtcli.json").unlink()
     assert translates(model)
     assert not [path for path in (model / "ctranslate2").iterdir() if path.name.startswith(".")]
+
+
+def test_starting_over_removes_leftovers_of_kills(model):
+    (model / ".report.html.0123.partial").write_text("half")
+    clear(model)
+    assert list(model.iterdir()) == []
 
 
 def test_removing_leftovers_removes_links_and_not_their_targets(tmp_path):

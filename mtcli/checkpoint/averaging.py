@@ -14,7 +14,7 @@ from mtcli.checkpoint.directory import (
     save_config,
     weights_info,
 )
-from mtcli.checkpoint.files import check_contained, write_file
+from mtcli.checkpoint.files import write_file
 from mtcli.checkpoint.state import DAMAGE, kept_steps, load_checked, weights_path
 from mtcli.checkpoint.weights import load_into, load_weights, mean_of, save_weights
 from mtcli.errors import COPY_AGAIN, CheckpointError
@@ -30,7 +30,7 @@ def average_models(models: Sequence[Path], out: Path) -> WeightsInfo:
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise CheckpointError(f"{out} already exists", hint="choose another --out")
     for path in models:
-        check_contained(path)
+        load_saved_config(path)  # refuses a directory that is no model
     infos = [weights_info(model) for model in models]  # refuses what is missing or damaged
     weights = [load_weights(model) for model in models]
     first = models[0]

@@ -13,7 +13,7 @@ import yaml
 from safetensors import SafetensorError, safe_open
 
 from mtcli import __version__
-from mtcli.checkpoint.files import check_contained, is_partial, write_file
+from mtcli.checkpoint.files import check_contained, is_partial, remove_partial, write_file
 from mtcli.checkpoint.lock import LOCK
 from mtcli.checkpoint.records import read_record
 from mtcli.config import HEAD, Config, differences, to_yaml, validate, yaml_mistake
@@ -72,7 +72,7 @@ def saved_plan(directory: Path) -> list[str]:
 def load_saved_config(directory: Path) -> Config:
     """The configuration of a model directory; an unknown format is refused by name."""
     path = directory / CONFIG
-    tree = _read_saved(path)
+    tree = read_saved_tree(path)
     made_by, version = tree.pop("mtcli", "an unknown version"), tree.pop("format", None)
     if version != FORMAT:
         raise CheckpointError(
@@ -91,7 +91,7 @@ def made_by(directory: Path) -> str:
 def is_run(directory: Path) -> bool:
     """Whether mtcli has made `directory`: its configuration tells by which version."""
     path = directory / CONFIG
-    return path.is_file() and set(HEAD).issubset(_read_saved(path))
+    return path.is_file() and set(HEAD).issubset(read_saved_tree(path))
 
 
 def check_is_run(directory: Path) -> None:
@@ -187,6 +187,7 @@ def clear(directory: Path) -> None:
     """Remove the files of a run, and nothing else; what is not a run is left alone."""
     if not is_run(directory):
         return
+    remove_partial(directory)
     # The configuration goes last: as long as anything of the run is left, it is known as a run.
     for name in (WEIGHTS, CARD, LOG, CHECKPOINTS, *_OTHERS, CONFIG):
         path = directory / name
@@ -210,7 +211,10 @@ def weights_info(directory: Path) -> WeightsInfo:
         )
     try:
         with safe_open(path, framework="numpy") as file:
-            shapes = [file.get_slice(name).get_shape() for name in file.keys()]  # noqa: SIM118
+            slices = [file.get_slice(name) for name in file.keys()]  # noqa: SIM118
+            shapes = [tensor.get_shape() for tensor in slices]
+            if any(tensor.get_dtype() != "F32" for tensor in slices):
+                raise ValueError("not all of its tensors are float32")
             facts = json.loads((file.metadata() or {})["mtcli"])
         size = {"n_parameters": sum(math.prod(shape) for shape in shapes)}
         return read_record(WeightsInfo, {**facts, **size})
@@ -242,7 +246,8 @@ def _score(info: WeightsInfo) -> list[tuple[str, str]]:
     return [("dev BLEU", f"{info.bleu:.2f} with greedy search"), ("signature", info.signature)]
 
 
-def _read_saved(path: Path) -> dict[str, object]:
+def read_saved_tree(path: Path) -> dict[str, object]:
+    """Return the sections of a config.yaml as they stand in the file, without validation."""
     if not path.is_file():
         raise CheckpointError(
             f"{path.parent} is not a model directory: it has no {path.name}",

@@ -12,7 +12,6 @@ from mtcli.errors import CheckpointError
 
 _PARTIAL = ".partial"
 _SAFETENSORS_PARTIAL = re.compile(r"\.tmp\w{6}")  # safetensors 0.8 first writes to such a file
-
 _SUBDIRECTORIES = ("checkpoints", "ctranslate2", "tensorboard", "cache")  # of a model directory
 
 

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 from numpy.typing import NDArray
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
-from mtcli.checkpoint.directory import CONFIG, WEIGHTS, weights_info
+from mtcli.checkpoint.directory import CONFIG, WEIGHTS, read_saved_tree, weights_info
 from mtcli.errors import COPY_AGAIN, CheckpointError
 from mtcli.tokenizer import TOKENIZERS, tokenizer_names
 
@@ -57,6 +56,7 @@ def check_integrity(directory: Path, arrays: Arrays) -> None:
     """Raise `CheckpointError` if the weights or the files that belong to them have changed.
 
     `arrays` is the content of model.safetensors. Models of earlier versions have no checksums.
+    Load the configuration first: its errors say more.
     """
     path = directory / WEIGHTS
     with safe_open(path, framework="numpy") as file:
@@ -80,7 +80,9 @@ def check_integrity(directory: Path, arrays: Arrays) -> None:
 
 
 def _check_tokenizers(directory: Path, expected: Mapping[str, str]) -> None:
-    for name in expected.keys() | set(tokenizer_names(directory)) if expected else ():
+    if not expected:
+        return  # there was no tokenizer when the weights were saved
+    for name in sorted(expected.keys() | set(tokenizer_names(directory))):
         path = directory / name
         if not path.is_file():
             raise CheckpointError(f"{path} is missing", hint=COPY_AGAIN)
@@ -101,7 +103,7 @@ def _config_digest(path: Path) -> str:
 
     Defaults do not count: those of later versions must not change it.
     """
-    tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+    tree = read_saved_tree(path)
     sections = [tree.get(name) for name in _SECTIONS]
     return _sha256(json.dumps(sections, sort_keys=True, default=str).encode())
 

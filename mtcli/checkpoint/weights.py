@@ -56,9 +56,10 @@ def _sort_metadata(path: Path) -> None:
 def save_weights(directory: Path, weights: Mapping[str, Tensor], info: WeightsInfo) -> None:
     """Write the weights that the directory translates with from now on."""
     metadata = info.metadata()
-    arrays = {name: as_array(tensor) for name, tensor in weights.items()}
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
+    arrays = {name: as_array(tensor) for name, tensor in tensors.items()}
     metadata |= checksum_metadata(directory, metadata, arrays)
-    save_tensors(directory / WEIGHTS, weights, metadata)
+    save_tensors(directory / WEIGHTS, tensors, metadata)
 
 
 def load_weights(directory: Path) -> dict[str, Tensor]:

@@ -100,6 +100,7 @@ def _write_map(model: Path, vocabulary_map: str, shortlist: Shortlist | None) ->
     check_contained(model)
     directory, content = model / EXPORT, vocabulary_map.encode()
     with _alone_in(model):
+        remove_partial(directory)
         manifest = read_manifest(directory)
         if manifest is None or not manifest.is_fresh(model):
             manifest = _make(model, directory, _DEFAULT)
@@ -293,6 +294,7 @@ def _refresh(model: Path, manifest: Manifest) -> None:
     if manifest.is_fresh_at_a_glance(model):
         return
     with _alone_in(model), suppress(CheckpointError, OSError):
+        remove_partial(model / EXPORT)
         if read_manifest(model / EXPORT) == manifest:  # no other process has changed it
             replace(manifest, inputs=fingerprints(model)).write(model / EXPORT)
 
