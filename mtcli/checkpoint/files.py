@@ -119,6 +119,8 @@ def _problem(path: Path, root: Path) -> str:
 
 
 def _flush(path: Path) -> None:
+    if os.name == "nt" and path.is_dir():
+        return  # Windows cannot open directories
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -73,10 +73,16 @@ class Learner:
         self.device = next(objective.parameters()).device
         self.dtype = arithmetic(options, self.device)
         self.schedule = build_schedule(options)
+        self.objective = self._distributed(objective)
+        self.restart()
+
+    def restart(self) -> None:
+        """Reset everything that steps change, except the weights."""
+        for optimizer in self.optimizers:
+            optimizer.state.clear()
         self.scaler = torch.amp.GradScaler(
             self.device.type, enabled=self.dtype == torch.float16
         )  # float16 alone has too small a range for gradients
-        self.objective = self._distributed(objective)
         self.most_positions: int | None = None  # of a batch, if larger ones did not fit
         self._is_settled = not isinstance(self.objective, DistributedDataParallel)
         self._has_overflown = False

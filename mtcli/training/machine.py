@@ -1,12 +1,16 @@
 """What a process that trains asks of the machine it runs on."""
 
 import ctypes
-import resource
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
 
 from mtcli.config import TrainConfig
 
@@ -49,8 +53,10 @@ def arithmetic(options: TrainConfig, device: torch.device) -> torch.dtype:
 
 
 def peak_memory(device: torch.device) -> int:
-    """Bytes: the most that has been in use so far, on the GPU if it is used."""
+    """Return the most bytes in use so far, on the GPU if it is used; 0 if it is unknown."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
+    if resource is None:
+        return 0
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024

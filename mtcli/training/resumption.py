@@ -51,17 +51,16 @@ def resume(run: Run, checkpoint: Checkpoint) -> Progress:
 
 @torch.no_grad()
 def begin_again(run: Run, beginning: Progress) -> Progress:
-    """Put `run` to where it began."""
+    """Reset `run` to its beginning."""
     if beginning.step:
         raise CheckpointError(
-            f"{run.directory} has no checkpoint any more to go back to",
+            f"{run.directory} has no checkpoint to roll back to",
             hint="start over with --fresh",
         )
     new = build_run(run.config, run.place, run.data)
     for parameter, initial in zip(run.model.parameters(), new.model.parameters(), strict=True):
         parameter.copy_(initial)
-    for optimizer in run.learner.optimizers:
-        optimizer.state.clear()
+    run.learner.restart()
     if run.average and new.average:
         run.average.weights = new.average.weights
     if run.processes.is_first:
