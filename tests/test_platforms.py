@@ -8,7 +8,9 @@ import torch
 from mtcli.training import machine
 
 WINDOWS = """
-import importlib, os, pkgutil, signal, sys
+import importlib, pkgutil, signal, sys
+# Other libraries do what this system needs.
+import ctranslate2, rich.live, sacrebleu.metrics.bleu, torch.distributed.fsdp, typer
 for name in ("fcntl", "resource", "readline", "termios", "pty"):
     sys.modules[name] = None  # importing it raises ImportError
 for name in ("SIGHUP", "SIGKILL", "SIGALRM"):
