@@ -80,9 +80,10 @@ def test_every_line_is_counted_once(tiny_trained):
     assert sum(len(group.lines) for group in written) == progress.n_lines == 54
     assert progress.share == 1
     assert len(set(seen)) > 1  # batch by batch
-    seen.clear()
-    list(translator.stream(["water", "", "bread"], on_progress=seen.append))
-    assert round(sum(seen), 6) == 3
+    for lines in (["water", "", "bread"], ["", ""]):
+        seen.clear()
+        list(translator.stream(lines, on_progress=seen.append))
+        assert round(sum(seen), 6) == len(lines)
 
 
 class Terminal:
