@@ -181,15 +181,6 @@ def trained(tmp_path_factory, small_settings) -> Path:
 
 
 @pytest.fixture(scope="session")
-def other_trained(tmp_path_factory, small_settings) -> Path:
-    """One of the same vocabulary that has learned less."""
-    directory = tmp_path_factory.mktemp("models") / "other"
-    settings = [*small_settings, ("train.steps", 20), ("train.seed", 2)]
-    train_run(load_config(None, settings), directory, lambda _: None)
-    return directory
-
-
-@pytest.fixture(scope="session")
 def tiny_trained(tmp_path_factory) -> Path:
     """The directory of a model that has learned next to nothing, in no time."""
     directory = tmp_path_factory.mktemp("tiny")

@@ -39,6 +39,13 @@ def run(command: Sequence[object] | str, **options: Any) -> subprocess.Completed
     return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
 
 
+def output_of(command: Sequence[object] | str, **options: Any) -> str:
+    """Run `command`, which must succeed, and return what it prints."""
+    result = run(command, **options)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
 class Output:
     """Output of a process, read from a pipe or a terminal with a limit."""
 

@@ -1,11 +1,11 @@
 import json
-import subprocess
 import sys
 
 import pytest
 
 from mtcli.errors import DataError
 from mtcli.evaluation import bleu, evaluate
+from processes import output_of
 
 HYPOTHESES = ["Ein Mann schläft auf dem Sofa.", "Zwei Hunde spielen im Schnee.", "Das ist gut."]
 REFERENCES = ["Ein Mann schläft auf der Couch.", "Zwei Hunde spielen im Schnee.", "Dies ist gut."]
@@ -20,8 +20,8 @@ def test_the_numbers_and_signatures_are_those_of_the_sacrebleu_command(tmp_path,
         paths[-1].write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     command = [sys.executable, "-m", "sacrebleu", *paths[1:], "-i", paths[0], "--confidence"]
     options = ["-m", "bleu", "chrf", "-w", "12", "--format", "json"]
-    output = subprocess.run([*command, *options], check=True, capture_output=True).stdout
-    for ours, theirs in zip(evaluate(HYPOTHESES, references), json.loads(output), strict=True):
+    output = json.loads(output_of([*command, *options]))
+    for ours, theirs in zip(evaluate(HYPOTHESES, references), output, strict=True):
         assert ours.metric == theirs["name"]
         assert round(ours.value, 12) == theirs["score"]
         assert ours.margin == pytest.approx(theirs["confidence_var"], abs=1e-4)

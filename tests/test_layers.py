@@ -1,9 +1,9 @@
 import ast
-import subprocess
 import sys
 from pathlib import Path
 
 import mtcli
+from processes import output_of
 
 LAYERS = [
     {"errors"},
@@ -54,8 +54,7 @@ def test_no_file_imports_from_a_layer_above_or_beside_it():
 
 def modules_after(code: str) -> set[str]:
     script = f"{code}\nimport sys; print(*sys.modules)"
-    run = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
-    return set(run.stdout.split())
+    return set(output_of([sys.executable, "-c", script]).split())
 
 
 def test_help_does_not_wait_for_torch():

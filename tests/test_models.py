@@ -344,7 +344,8 @@ def test_torch_can_compile_it(config, is_whole, source, target):
         torch.testing.assert_close(vectors, model.lessons(words, target, target)[0][0])
 
 
-def test_ten_sentences_are_learned_by_heart(model):
+def test_a_model_can_memorize_ten_sentences(model):
+    """All need fewer than 70 steps."""
     torch.manual_seed(0)
     source = torch.randint(4, V, (10, 5))
     target = torch.cat([torch.full((10, 1), 2), torch.randint(4, V, (10, 4))], dim=1)
@@ -352,13 +353,12 @@ def test_ten_sentences_are_learned_by_heart(model):
     for _ in range(300):
         lessons = model.lessons(source, target[:, :-1], target[:, 1:])
         losses = [summed_loss(x, model.output_weight, words, 0.0) for x, words in lessons]
-        if losses[0] < 0.1 * 40:
-            break
+        if losses[0] < 0.1 * target[:, 1:].numel():
+            return
         optimizer.zero_grad()
         sum(losses).backward()
         optimizer.step()
-    said = model(source, target[:, :-1]).argmax(dim=-1)
-    assert (said == target[:, 1:]).float().mean() > 0.9
+    raise AssertionError(f"the loss is still {losses[0]:.2f}")
 
 
 PLACELESS = [name for name, config in MODELS.items() if positions_of(config) == "none"]

@@ -1,4 +1,3 @@
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +27,7 @@ from mtcli.planning import (
 from mtcli.planning.ladder import RUNGS
 from mtcli.planning.machine import _first_gpu
 from mtcli.tokenizer import train_tokenizers
+from processes import output_of
 
 DEMO = Path(__file__).parent.parent / "data" / "demo"
 TRAIN = ("data.train", ("a.en", "a.de"))
@@ -478,7 +478,7 @@ def test_the_answer_of_nvidia_smi_is_read_or_left_alone():
 
 def test_planning_does_not_wait_for_torch():
     code = "import sys, mtcli.planning; assert 'torch' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True)
+    output_of([sys.executable, "-c", code])
 
 
 def test_a_model_too_large_for_any_batch_is_told_so():

@@ -1,12 +1,12 @@
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from mtcli.cli import app
+from processes import output_of
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -40,12 +40,8 @@ def run_all(lines: list[str], directory: Path) -> None:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     faster = "".join(f" --set {key}={value}" for key, value in FAST.items())
     for line in lines:
-        subprocess.run(
-            ["bash", "-o", "pipefail", "-c", line + (faster if "mtcli train" in line else "")],
-            cwd=directory,
-            env={**os.environ, "PATH": path},
-            check=True,
-        )
+        command = ["bash", "-o", "pipefail", "-c", line + (faster if "mtcli train" in line else "")]
+        output_of(command, cwd=directory, env={**os.environ, "PATH": path})
 
 
 def test_the_commands_of_the_readme_run(directory):

@@ -98,7 +98,9 @@ def test_what_is_fed_matters():
 @pytest.mark.parametrize("n", [(), (2,)], ids=["one matrix", "one for each sentence"])
 def test_the_gradient_of_a_shared_matrix_is_the_sum_of_those_of_all_steps(n):
     torch.manual_seed(0)
-    leaves = [torch.randn(shape).requires_grad_() for shape in [(*n, 5, 5), (*n, 4, 5), (5,)]]
+    shapes = [(*n, 5, 5), (*n, 4, 5), (5,)]
+    # In float64: the gradients add up hundreds of products, which float32 rounds visibly.
+    leaves = [torch.randn(shape, dtype=torch.float64).requires_grad_() for shape in shapes]
     matrix, first, bias = leaves
     found = []
     for product in (Shared(matrix), lambda x, plus: plus + x @ matrix.mT):

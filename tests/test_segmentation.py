@@ -1,4 +1,3 @@
-import subprocess
 import sys
 from collections import Counter
 
@@ -9,6 +8,7 @@ from mtcli.config import DataConfig, TokenizerConfig
 from mtcli.feed import Augmentation
 from mtcli.feed.segmentation import Segmenter
 from mtcli.tokenizer import EOS_ID, UNK_ID, Tokenizer, train_tokenizers
+from processes import output_of
 
 LINES = ["the man sees the house", "a child likes bread", "my dog finds water", "çà 🙂 <unk> the"]
 NEVER = {"bpe": 0.0, "unigram": 1000.0}  # strengths at which nothing is left to chance
@@ -71,12 +71,9 @@ from mtcli.tokenizer import Tokenizer
 tokenizer = Tokenizer(Path({str(tmp_path / "model")!r}).read_bytes())
 print(Segmenter(tokenizer, {OFTEN[kind]}).segment(tokenizer.encode({LINES!r}), seed=3))
 """
-    runs = [
-        subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
-        for _ in range(2)
-    ]
+    found = [output_of([sys.executable, "-c", script]).strip() for _ in range(2)]
     mine = Segmenter(tokenizer, OFTEN[kind]).segment(tokenizer.encode(LINES), seed=3)
-    assert [run.stdout.strip() for run in runs] == [str(mine)] * 2
+    assert found == [str(mine)] * 2
 
 
 def test_a_segmentation_is_as_likely_as_the_power_of_its_probability(corpus):

@@ -19,6 +19,7 @@ from mtcli.stream import Formats, Input, Output, Tally, translate_stream
 from mtcli.stream.formats import Line
 from mtcli.stream.lines import windows
 from mtcli.translation import Request, Translation
+from processes import LIMIT
 
 RAW = st.text(st.sampled_from("a\r\n\ufeff\u2028ü")).map(str.encode) | st.binary()
 
@@ -48,8 +49,8 @@ class Pipe:
         return self.file
 
     def __exit__(self, *_):
-        self.thread.join()
-        self.file.close()
+        self.file.close()  # first, or else the thread could wait for room in the pipe
+        self.thread.join(LIMIT)
 
 
 @given(RAW, st.integers(1, 9))

@@ -1,6 +1,5 @@
 """Lines in, translations out: split, batched, joined, aligned; over an engine one can foresee."""
 
-import subprocess
 import sys
 from dataclasses import replace
 
@@ -16,6 +15,7 @@ from mtcli.translation import LineTranslator, Request, Translation
 from mtcli.translation.alignment import align, word_numbers
 from mtcli.translation.guard import is_runaway
 from mtcli.translation.parts import glue, split
+from processes import output_of
 
 
 class Echo(Engine):
@@ -398,4 +398,4 @@ from mtcli import Translator
 Translator({str(tiny_trained)!r}).translate(["water"])
 assert not {{"torch", "datasets", "pydantic", "yaml"}} & set(sys.modules)
 """
-    subprocess.run([sys.executable, "-c", code], check=True)
+    output_of([sys.executable, "-c", code])
