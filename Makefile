@@ -45,8 +45,8 @@ test: .venv/extras
 
 test-all: test
 	$(PYTEST) -m long
-	$(AVX2) $(PYTEST) -m cpu
-	$(GENERIC) $(PYTEST) -m cpu
+	$(AVX2) $(PYTEST) -m "cpu and not long"
+	$(GENERIC) $(PYTEST) -m "cpu and not long"
 
 lint: .venv/extras
 	$(BIN)/ruff format --check .

@@ -6,9 +6,10 @@ where two ways of computing the same are compared.
 """
 
 import faulthandler
+import fcntl
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -172,17 +173,31 @@ def small_settings(tmp_path_factory) -> list[tuple[str, object]]:
     return [("data.train", files), ("data.dev", dev), *SMALL.items()]
 
 
+def made_once(tmp_path_factory, name: str, make: Callable[[Path], object]) -> Path:
+    """Return a directory that the first of all pytest processes makes, and the others wait for."""
+    root = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        root = root.parent
+    with (root / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (root / f"{name}.made").exists():
+            make(root / name)
+            (root / f"{name}.made").touch()
+    return root / name
+
+
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory, small_settings) -> Path:
-    """The directory of a model that has learned something; tests only read it."""
-    directory = tmp_path_factory.mktemp("models") / "trained"
-    train_run(load_config(None, small_settings), directory, lambda _: None)
-    return directory
+    """Return the directory of a model that has learned something; tests only read it."""
+    config = load_config(None, small_settings)
+    return made_once(
+        tmp_path_factory, "trained", lambda path: train_run(config, path, lambda _: None)
+    )
 
 
 @pytest.fixture(scope="session")
 def tiny_trained(tmp_path_factory) -> Path:
-    """The directory of a model that has learned next to nothing, in no time."""
+    """Return the directory of a model that has hardly learned anything; tests only read it."""
     directory = tmp_path_factory.mktemp("tiny")
     for path, lines in zip(("train.en", "train.de"), zip(*tiny_pairs(), strict=True), strict=True):
         (directory / path).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
@@ -190,8 +205,9 @@ def tiny_trained(tmp_path_factory) -> Path:
     longer = {"train.steps": 60, "train.validate_every": 60}  # until it says anything at all
     settings = {**TINY_SETTINGS, **longer}
     config = load_config(None, [("data.train", files), *settings.items()])
-    train_run(config, directory / "model", lambda _: None)
-    return directory / "model"
+    return made_once(
+        tmp_path_factory, "tiny_trained", lambda path: train_run(config, path, lambda _: None)
+    )
 
 
 @pytest.fixture(scope="session")

@@ -19,6 +19,8 @@ from mtcli.options import EngineOptions
 from mtcli.translation.looking import Looks, look
 from test_export import random_model
 
+pytestmark = pytest.mark.cpu
+
 SEEING = {
     "transformer": tiny_model_config(),
     "relative, local": tiny_model_config(positions="relative", window=2),

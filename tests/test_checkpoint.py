@@ -20,6 +20,8 @@ from mtcli.checkpoint.weights import load_into, load_model, save_weights
 from mtcli.errors import CheckpointError
 from mtcli.models import build_model, parameters_of
 
+pytestmark = pytest.mark.cpu
+
 CPU = torch.device("cpu")
 INFO = WeightsInfo(n_parameters=0, step=3, bleu=12.5, signature="tok:13a", n_pairs=60)
 

@@ -21,6 +21,8 @@ from mtcli.checkpoint.files import write_file
 from mtcli.checkpoint.state import Progress, load_checked
 from mtcli.cli import app
 
+pytestmark = pytest.mark.cpu
+
 
 def run(*arguments, stdin: bytes | None = None):
     result = CliRunner().invoke(app, [str(argument) for argument in arguments], input=stdin)

@@ -31,6 +31,8 @@ from mtcli.training.course import is_better
 from mtcli.training.preparation import learn_pieces, prepare, read_pairs
 from mtcli.training.setup import Place, Run
 
+pytestmark = pytest.mark.cpu
+
 
 def silent(_event: object) -> None:
     """Show nothing."""

@@ -17,6 +17,8 @@ from mtcli.training import learner, setup, train_run
 from teams import train, train_together, work_together
 from test_learner import CPU_ERROR, SmallMemory
 
+pytestmark = pytest.mark.cpu
+
 # Dropout draws lots for other parts of a step in every process; all else must be the same.
 RNN = {"arch": "rnn", "d_model": 16, "dropout": 0}
 LANGUAGE_MODEL = {
@@ -51,8 +53,10 @@ def scores(directory) -> list[float]:
         (2, {"train.accumulate": 2, "train.optimizer": "adamw", "data.subword_sampling": 0.1}),
         (2, {"train.sharding": "full"}),
         (2, {"model": RNN}),
-        (2, {"model": RNN, "train.sharding": "full"}),
-        (2, {"model": LANGUAGE_MODEL, "train.sharding": "full"}),
+        pytest.param(2, {"model": RNN, "train.sharding": "full"}, marks=pytest.mark.long),
+        pytest.param(
+            2, {"model": LANGUAGE_MODEL, "train.sharding": "full"}, marks=pytest.mark.long
+        ),
     ],
 )
 def test_many_processes_learn_what_one_learns(config, tmp_path, size, settings):
@@ -84,7 +88,10 @@ def take_back(run) -> None:
     log.write_bytes(b"".join(line for line in lines if b'"finished"' not in line))
 
 
-@pytest.mark.parametrize(("first", "then", "sharding"), [(2, 1, "none"), (1, 2, "full")])
+@pytest.mark.parametrize(
+    ("first", "then", "sharding"),
+    [pytest.param(2, 1, "none", marks=pytest.mark.long), (1, 2, "full")],
+)
 def test_another_number_of_processes_goes_on(config, tmp_path, first, then, sharding):
     config = overlaid(config, [("train.sharding", sharding), ("train.keep_checkpoints", 9)])
     run = tmp_path / "run"
@@ -237,7 +244,10 @@ def test_a_mistake_that_only_the_processes_find_is_told_once(command, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [pytest.param(signal.SIGINT, 130, marks=pytest.mark.long), (signal.SIGTERM, 143)],
+)
 def test_processes_save_when_they_are_asked_to_stop_and_what_is_damaged_is_told_once(
     command, tmp_path, number, code
 ):
@@ -258,7 +268,7 @@ def test_processes_save_when_they_are_asked_to_stop_and_what_is_damaged_is_told_
     assert hint.startswith("  hint: ")
 
 
-@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize("which", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_when_a_process_is_killed_all_end_and_it_is_told_once(command, which):
     with processes.started([*command, *LONG], stderr=PIPE) as process:
         output = processes.Output(process.stderr.fileno())

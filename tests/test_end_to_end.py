@@ -8,6 +8,8 @@ from typer.testing import CliRunner
 from mtcli.cli import app
 from processes import output_of
 
+pytestmark = pytest.mark.cpu
+
 ROWS = {
     "defaults": [],
     "post-norm, adamw, the paper's schedule, separate vocabularies": [

@@ -18,6 +18,8 @@ from mtcli.options import EngineOptions, Sampling, SearchOptions
 from mtcli.search import beam_search
 from mtcli.tokenizer import load_tokenizers
 
+pytestmark = pytest.mark.cpu
+
 EXACT = {
     "torch": EngineOptions(engine="torch"),
     "ctranslate2": EngineOptions(engine="ctranslate2", quantization="float32", shortlist=False),
@@ -62,9 +64,10 @@ def disagreements(engines, sources, options) -> int:
 @pytest.mark.parametrize("length_penalty", [0.0, 1.0])
 @pytest.mark.parametrize(("beam_size", "n_best"), [(1, 1), (4, 4), (8, 3)])
 def test_both_engines_find_the_same(engines, sources, beam_size, n_best, length_penalty):
-    assert len(sources) == 500
+    some = sources[::2]
+    assert len(some) == 250
     options = SearchOptions(beam_size, n_best, length_penalty, max_length=40)
-    assert disagreements(engines, sources, options) <= 5
+    assert disagreements(engines, some, options) <= 3
 
 
 CONSTRAINTS = {

@@ -46,6 +46,8 @@ from mtcli.training import train_run
 from processes import output_of
 from test_models import MODELS as LAWFUL_MODELS
 
+pytestmark = pytest.mark.cpu
+
 FLOAT = EngineOptions(engine="ctranslate2", quantization="float32")
 OPTIONS = SearchOptions(beam_size=3, n_best=2, max_length=12)
 COMBINATIONS = {  # what the models of the laws do not have together
@@ -261,8 +263,8 @@ def test_weights_that_change_during_the_export_make_it_stale(
 
 def test_processes_that_export_at_once_do_not_disturb_each_other(model):
     code = f"from mtcli import Translator; print(Translator({str(model)!r}).translate(['water']))"
-    with ThreadPoolExecutor(4) as threads:
-        outputs = {*threads.map(output_of, [[sys.executable, "-c", code]] * 4)}
+    with ThreadPoolExecutor(3) as threads:
+        outputs = {*threads.map(output_of, [[sys.executable, "-c", code]] * 3)}
     assert len(outputs) == 1
 
 

@@ -8,6 +8,8 @@ import killing
 from conftest import tiny_decoder_only, tiny_model_config, tiny_rnn_config
 from mtcli.config import overlaid
 
+pytestmark = pytest.mark.cpu
+
 # All that has a memory or draws lots: it must be the same after a kill as without one.
 EVERYTHING = {
     "model.dropout": 0.1,
@@ -39,7 +41,9 @@ def undisturbed(config, tmp_path):
     return killing.result(tmp_path / "undisturbed")
 
 
-@pytest.mark.parametrize("first", [1, 2, 3])
+@pytest.mark.parametrize(
+    "first", [1, *(pytest.param(first, marks=pytest.mark.long) for first in (2, 3))]
+)
 def test_killed_again_and_again_while_writing_a_run_ends_as_if_it_had_not_been(
     config, undisturbed, tmp_path, first
 ):
@@ -52,6 +56,7 @@ def test_killed_again_and_again_while_writing_a_run_ends_as_if_it_had_not_been(
     assert killing.result(tmp_path / "run") == undisturbed
 
 
+@pytest.mark.long
 def test_killed_at_any_moment_a_run_ends_as_if_it_had_not_been(config, undisturbed, tmp_path):
     began = time.monotonic()
     attempt(config, tmp_path / "timed")
@@ -71,11 +76,18 @@ def test_killed_at_any_moment_a_run_ends_as_if_it_had_not_been(config, undisturb
 @pytest.mark.parametrize(
     "model",
     [
-        tiny_rnn_config(dropout=0.1),
-        tiny_decoder_only(source_attention="causal", loss_on="both", positions="rotary"),
-        tiny_model_config(window=2, positions="relative", attention_dropout=0.1, qk_norm=True),
+        pytest.param(tiny_rnn_config(dropout=0.1), id="recurrent"),
+        pytest.param(
+            tiny_decoder_only(source_attention="causal", loss_on="both", positions="rotary"),
+            marks=pytest.mark.long,
+            id="decoder-only",
+        ),
+        pytest.param(
+            tiny_model_config(window=2, positions="relative", attention_dropout=0.1, qk_norm=True),
+            marks=pytest.mark.long,
+            id="local",
+        ),
     ],
-    ids=["recurrent", "decoder-only", "local"],
 )
 def test_every_architecture_goes_on_as_if_nothing_had_been(config, tmp_path, model):
     config = config.model_copy(update={"model": model})

@@ -16,6 +16,8 @@ from mtcli.models.layers import Dropout
 from mtcli.training import learner as learner_module
 from mtcli.training.learner import Learner, Objective
 
+pytestmark = pytest.mark.cpu
+
 
 @pytest.fixture
 def encoded(corpus, tokenizers):

@@ -8,6 +8,8 @@ from mtcli import loss
 from mtcli.feed import IGNORED
 from mtcli.loss import summed_loss
 
+pytestmark = pytest.mark.cpu
+
 
 def example(n_rows: int, size: int, seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     random = torch.Generator().manual_seed(seed)

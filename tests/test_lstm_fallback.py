@@ -10,6 +10,8 @@ from mtcli.models.recurrence import _has_cpu_lstm
 from mtcli.report import Finished
 from mtcli.training import train_run
 
+pytestmark = pytest.mark.cpu
+
 SOURCE = torch.tensor([[5, 6, 7, 8], [9, 10, 11, 3]])
 TARGET = torch.tensor([[2, 4, 5, 6], [2, 8, 9, 3]])
 

@@ -17,6 +17,8 @@ from mtcli.models.relations import Alibi, Relative, self_relation
 from mtcli.models.view import View
 from mtcli.tokenizer import PAD_ID
 
+pytestmark = pytest.mark.cpu
+
 PAD, V = PAD_ID, 12
 
 # One line here tests a new architecture or option against all the laws below.
@@ -330,8 +332,11 @@ def test_half_precision_is_nearly_the_same(model, source, target, dtype):
     ("config", "is_whole"),
     [
         (tiny_model_config(), True),
-        (tiny_decoder_only(), True),
-        (tiny_model_config(window=1, positions="relative"), False),  # blocks stay as they are
+        pytest.param(tiny_decoder_only(), True, marks=pytest.mark.long),
+        # Attention in blocks is not compiled.
+        pytest.param(
+            tiny_model_config(window=1, positions="relative"), False, marks=pytest.mark.long
+        ),
     ],
     ids=["transformer", "decoder-only", "window"],
 )

@@ -17,6 +17,8 @@ from mtcli.optim import (
     split_parameters,
 )
 
+pytestmark = pytest.mark.cpu
+
 
 @pytest.mark.parametrize("name", ["base", "big"])
 @pytest.mark.parametrize("step", [1, 100, 3999, 4000, 4001, 100_000])

@@ -9,6 +9,8 @@ from mtcli.models.recurrence import Shared
 from mtcli.models.rnn import Attention
 from mtcli.tokenizer import PAD_ID
 
+pytestmark = pytest.mark.cpu
+
 V, D = 12, 16
 SOURCE = torch.tensor([[5, 6, 7, 8], [9, 10, PAD_ID, PAD_ID]])
 TARGET = torch.tensor([[2, 4, 5, 6, 7], [2, 8, 9, 3, PAD_ID]])

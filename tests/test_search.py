@@ -10,6 +10,8 @@ from mtcli.options import SearchOptions
 from mtcli.search import Hypothesis, Prefix, beam_search
 from mtcli.tokenizer import BOS_ID, EOS_ID
 
+pytestmark = pytest.mark.cpu
+
 BOS, EOS, A, B = BOS_ID, EOS_ID, 4, 5
 
 

@@ -71,9 +71,9 @@ from mtcli.tokenizer import Tokenizer
 tokenizer = Tokenizer(Path({str(tmp_path / "model")!r}).read_bytes())
 print(Segmenter(tokenizer, {OFTEN[kind]}).segment(tokenizer.encode({LINES!r}), seed=3))
 """
-    found = [output_of([sys.executable, "-c", script]).strip() for _ in range(2)]
+    found = output_of([sys.executable, "-c", script]).strip()
     mine = Segmenter(tokenizer, OFTEN[kind]).segment(tokenizer.encode(LINES), seed=3)
-    assert found == [str(mine)] * 2
+    assert found == str(mine)
 
 
 def test_a_segmentation_is_as_likely_as_the_power_of_its_probability(corpus):

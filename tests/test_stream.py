@@ -21,6 +21,8 @@ from mtcli.stream.lines import windows
 from mtcli.translation import Request, Translation
 from processes import LIMIT
 
+pytestmark = pytest.mark.cpu
+
 RAW = st.text(st.sampled_from("a\r\n\ufeff\u2028ü")).map(str.encode) | st.binary()
 
 
@@ -98,8 +100,8 @@ def test_a_line_is_given_on_before_the_next_one_comes():
 
 
 @pytest.fixture(scope="session", params=["torch", "ctranslate2"])
-def translator(request, tiny_trained):
-    return Translator(tiny_trained, engine=EngineOptions(engine=request.param))
+def translator(request, copying_model):
+    return Translator(copying_model, engine=EngineOptions(engine=request.param))
 
 
 FAST = SearchOptions(beam_size=1, max_length=4, with_scores=False)
@@ -158,8 +160,8 @@ def test_thousands_of_random_lines_come_back_in_order(translator):
         assert alone.text == found[i]
 
 
-def test_what_is_unusual_is_counted_and_told(tiny_trained):
-    translator = Translator(tiny_trained)
+def test_what_is_unusual_is_counted_and_told(copying_model):
+    translator = Translator(copying_model)
     raw = b"water \xff\n" + b"the man sees the house. " * 20 + b"\nbread\n"
     _, tally = translated(translator, raw)
     assert (tally.n_lines, tally.n_invalid, tally.n_split) == (3, 1, 1)
@@ -280,10 +282,10 @@ def test_tsv_has_the_text_then_the_prefix_then_what_is_passed_on():
         (Formats(is_strict=True), b"a\xff", r"x, line 2: not valid UTF-8 \(.*byte 2\)"),
     ],
 )
-def test_a_mistake_is_told_after_what_came_before_it(tiny_trained, formats, raw, says):
+def test_a_mistake_is_told_after_what_came_before_it(copying_model, formats, raw, says):
     first = b'{"text": "a", "src": "b"}'
     written = translate_stream(
-        Translator(tiny_trained), [Input(io.BytesIO(first + b"\n" + raw), "x")], FAST, formats
+        Translator(copying_model), [Input(io.BytesIO(first + b"\n" + raw), "x")], FAST, formats
     )
     assert len(next(written).lines) == 1
     with pytest.raises(DataError, match=says):

@@ -28,6 +28,8 @@ from mtcli.training.loop import fit, total_loss
 from mtcli.training.preparation import read_pairs
 from mtcli.translation import LineTranslator, Request
 
+pytestmark = pytest.mark.cpu
+
 FRESH = RunOptions(fresh=True)
 
 

@@ -17,6 +17,8 @@ from mtcli.translation.guard import is_runaway
 from mtcli.translation.parts import glue, split
 from processes import output_of
 
+pytestmark = pytest.mark.cpu
+
 
 class Echo(Engine):
     """An engine whose every translation can be foreseen: it says what it hears."""
@@ -329,8 +331,8 @@ ENGINES = ("torch", "ctranslate2")
 
 
 @pytest.fixture(scope="session", params=ENGINES)
-def real(request, tiny_trained):
-    return Translator(tiny_trained, engine=EngineOptions(engine=request.param))
+def real(request, copying_model):
+    return Translator(copying_model, engine=EngineOptions(engine=request.param))
 
 
 @given(st.lists(st.text(), max_size=6))
@@ -377,11 +379,11 @@ def test_unknown_characters_that_spell_a_symbol_end_nothing():
     assert EOS_ID not in tokenizer.ids(tokenizer.pieces("</s>"))
 
 
-def test_python_says_the_same_in_three_lines(tiny_trained):
-    translator = Translator(str(tiny_trained))
+def test_python_says_the_same_in_three_lines(copying_model):
+    translator = Translator(str(copying_model))
     lines = ["the man sees a book", "", "water"]
     found = translator.translate(lines)
-    assert found[1] == ""
+    assert found == lines
     assert found == [c[0].text for c in translator.stream(iter(lines))]
     with pytest.raises(TypeError, match="not one string"):
         translator.translate("water")
