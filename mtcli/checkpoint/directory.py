@@ -85,7 +85,7 @@ def load_saved_config(directory: Path) -> Config:
 
 def made_by(directory: Path) -> str:
     """Return the version of mtcli that started a run."""
-    return str(_read_saved(directory / CONFIG).get("mtcli", "unknown"))
+    return str(read_saved_tree(directory / CONFIG).get("mtcli", "unknown"))
 
 
 def is_run(directory: Path) -> bool:
