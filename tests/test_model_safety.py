@@ -278,6 +278,15 @@ def test_any_change_of_a_manifest_leads_to_a_new_export(guarded, data):
     assert translate(replaced(facts, place, data.draw(JSON))) == list(TRANSLATIONS)
 
 
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [(("max_pieces",), 2), (("n_positions",), 40), (("search", "max_length"), 2)],
+)
+def test_another_valid_value_in_a_manifest_is_noticed(guarded, place, value):
+    facts, translate = guarded
+    assert translate(replaced(facts, place, value)) == list(TRANSLATIONS)
+
+
 @settings(max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_forged_manifest_is_harmless(guarded, data):
