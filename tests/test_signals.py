@@ -230,26 +230,46 @@ def wait_for_line(process: subprocess.Popen, start: str) -> None:
     raise AssertionError(f"there was no line {start!r} in {lines}")
 
 
-# A vocabulary that takes forever, in C: `sleep` releases the GIL like SentencePiece's trainer, but
-# in the main thread a signal handler could interrupt it, so it starts again.
+# A call into C that takes minutes, without the GIL: like SentencePiece's trainer.
 ENDLESS_TOKENIZER = """
-import time
+import hashlib
 import mtcli.training.preparation as preparation
 def train_tokenizers(*_):
     print("in the trainer", file=sys.stderr, flush=True)
-    libc = __import__("ctypes").CDLL(None)
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 2**31 - 1)
+preparation.train_tokenizers = train_tokenizers
+"""
+
+# SentencePiece while it reads sentences: its thread returns to Python all the time, which must not
+# happen while Python exits.
+READING_TOKENIZER = """
+import io, itertools, sentencepiece
+import mtcli.training.preparation as preparation
+def sentences():
+    print("in the trainer", file=sys.stderr, flush=True)
     while True:
-        libc.sleep(60)
+        sum(range(10_000))  # not faster: SentencePiece keeps all sentences
+        yield "a b c"
+def train_tokenizers(*_):
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=sentences(), model_writer=io.BytesIO(), vocab_size=100, minloglevel=2
+    )
 preparation.train_tokenizers = train_tokenizers
 """
 
 
-@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize(
+    ("number", "script"),
+    [
+        *((number, ENDLESS_TOKENIZER) for number in SIGNALS),
+        (signal.SIGTERM, READING_TOKENIZER),
+    ],
+)
 def test_a_signal_ends_the_process_inside_the_tokenizer_trainer(
-    corpus_files, tmp_path, tiny_options, number
+    corpus_files, tmp_path, tiny_options, number, script
 ):
     arguments = [*corpus_files, "--out", tmp_path / "run", *tiny_options]
-    process = start(arguments, script=ENDLESS_TOKENIZER)
+    process = start(arguments, script=script)
     wait_for_line(process, "in the trainer")
     process.send_signal(number)
     assert ended(process) == (128 + number, f"{STOPPED_EARLY}\n")
