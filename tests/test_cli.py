@@ -445,7 +445,7 @@ def test_info_tells_what_a_model_is(model):
         "60 steps",
         "tok:13a",
         "shortlist     dev BLEU",
-        "times as fast",
+        "estimated speedup",
     ):
         assert says in result.stdout
 

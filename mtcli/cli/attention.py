@@ -29,9 +29,10 @@ def attention(
 ) -> None:
     """Show the attention map of a translation: source pieces across, target pieces down.
 
-    A hyphen marks pieces that continue a word. The map shows the mean attention of all heads: for
-    a transformer, to the source in the last layer of the decoder; for a decoder-only model, the
-    part that goes to the source in the last layer but one.
+    A hyphen marks pieces that continue a word. The map shows the mean
+    attention of all heads: for a transformer, to the source in the last layer
+    of the decoder; for a decoder-only model, the part that goes to the source
+    in the last layer but one.
     """
     from mtcli.engines import open_engine
     from mtcli.translation.looking import look
