@@ -40,11 +40,12 @@ def default_text(parameter) -> str:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_no_word_is_broken(command, width):
     expected = Counter()
-    for name, parameter in OPTIONS:
-        if name == command:
-            metavar = "" if parameter.is_flag else parameter.metavar or ""
-            texts = [*parameter.opts, metavar, parameter.help, default_text(parameter)]
-            expected += Counter(" ".join(texts).split())
+    for parameter in COMMANDS[command].params:
+        is_option = parameter.param_type_name == "option"
+        names = parameter.opts if is_option else []
+        metavar = "" if getattr(parameter, "is_flag", False) else parameter.metavar or ""
+        texts = [*names, metavar, parameter.help, default_text(parameter) if is_option else ""]
+        expected += Counter(" ".join(texts).split())
     assert expected - shown_words(command, width) == Counter()
 
 

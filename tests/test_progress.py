@@ -104,8 +104,8 @@ class Terminal:
             with contextlib.suppress(OSError):
                 self.seen += os.read(self.mine, 1 << 16).decode(errors="replace")
 
-    def run(self, command, until: str = "", **streams) -> int:
-        """Run `command`; send SIGINT when `until` appears. Return its exit code."""
+    def run(self, command, interrupt_when=lambda: False, **streams) -> int:
+        """Run `command`, send SIGINT when the condition holds, and return its exit code."""
         environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100", "NO_COLOR": ""}
         process = subprocess.Popen([*map(str, command)], env=environment, **streams)
         end = time.monotonic() + SECONDS
@@ -113,9 +113,9 @@ class Terminal:
             while process.poll() is None:
                 assert time.monotonic() < end, f"still running: {self.seen!r}"
                 self.read(0.1)
-                if until and until in self.seen:
+                if interrupt_when():
                     process.send_signal(signal.SIGINT)
-                    until = ""
+                    interrupt_when = bool
             self.read(0.1)
         finally:
             process.kill()
@@ -212,9 +212,14 @@ def test_the_terminal_is_tidy_after(tiny_trained, files, end):
     entry, source = os.pipe()
     command = [*MTCLI, "translate", tiny_trained, "--output", files[1], "--strict"]
     with Terminal() as terminal:
+
+        def is_written() -> bool:
+            is_shown = "1 line " in terminal.seen
+            return is_shown and files[1].read_bytes().endswith(b"\n")
+
         if end == "Ctrl-C":
             os.write(source, b"water\n")  # and no end: the program waits for more
-            code = terminal.run(command, until="1 lines", stdin=entry, stderr=terminal.theirs)
+            code = terminal.run(command, is_written, stdin=entry, stderr=terminal.theirs)
         else:
             os.write(source, b"water\n\xff\n")
             os.close(source)

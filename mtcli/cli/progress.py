@@ -74,7 +74,8 @@ def _columns(progress: "Progress", width: int) -> "list[ProgressColumn]":
             """Return the text."""
             speed = progress.n_lines / task.elapsed if task.elapsed else 0
             rate = f"{speed:,.0f}" if speed >= 10 or not speed else f"{speed:.1f}"
-            return Text(f"{progress.n_lines:,} lines  {rate} lines/s")
+            unit = "line" if progress.n_lines == 1 else "lines"
+            return Text(f"{progress.n_lines:,} {unit}  {rate} lines/s")
 
     class TimeLeft(TimeRemainingColumn):
         """Time left, such as 0:01:20."""
