@@ -130,7 +130,6 @@ def train(
     """Train a model from two line-aligned text files. Rerun the command to resume."""
     from mtcli.checkpoint.directory import check_is_run
     from mtcli.checkpoint.lock import check_is_unlocked
-    from mtcli.config import GivenSetting, Setting, parse_override
     from mtcli.config.recipes import find_config
     from mtcli.planning import Wish
 
@@ -138,11 +137,7 @@ def train(
         raise typer.BadParameter("SOURCE requires TARGET: mtcli train SOURCE TARGET")
     if stop_after is not None and math.isnan(stop_after):  # Typer accepts it in every range
         raise typer.BadParameter("--stop-after nan: must be a number of minutes")
-    settings: list[Setting] = [("data.train", [str(source), str(target)])] if source else []
-    settings += [("data.dev", list(map(str, dev)))] if dev else []
-    if minutes is not None:
-        settings.append(GivenSetting("train.minutes", minutes, f"--minutes {minutes:g}"))
-    settings += map(parse_override, overrides)
+    settings = _settings((source, target), dev, minutes, overrides)
     path = find_config(config) if config else None
     settings = [*_recipe_settings(path, settings), *settings]
     wish = Wish(out, path, settings, parent, fresh)
@@ -167,6 +162,22 @@ def train(
     with contextlib.closing(display):
         result = train_run(resolved, out, display, options)
     _print_result(result, wish)
+
+
+def _settings(
+    corpus: tuple[Path | None, Path | None],
+    dev: tuple[Path, Path] | None,
+    minutes: float | None,
+    overrides: list[str],
+) -> "list[Setting]":
+    """Return the settings of the command line; later ones win."""
+    from mtcli.config import GivenSetting, parse_override
+
+    settings: list[Setting] = [("data.train", [*map(str, corpus)])] if corpus[0] else []
+    settings += [("data.dev", [*map(str, dev)])] if dev else []
+    if minutes is not None:
+        settings.append(GivenSetting("train.minutes", minutes, f"--minutes {minutes:g}"))
+    return [*settings, *map(parse_override, overrides)]
 
 
 def _recipe_settings(path: Path | None, settings: "Sequence[Setting]") -> "list[Setting]":
