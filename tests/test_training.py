@@ -348,9 +348,9 @@ def test_a_directory_with_something_else_is_refused_and_untouched(tiny_config, t
 
 
 def test_training_stops_when_bleu_no_longer_rises(tiny_config, tmp_path):
-    # With a rate this small nothing is learned, so no validation is better than the first.
+    # Rates so small that the model stays as it is: no validation is better than the first.
     config = changed(
-        tiny_config, "train", steps=40, patience=2, learning_rate=1e-9, matrix_learning_rate=1e-9
+        tiny_config, "train", steps=40, patience=2, learning_rate=1e-30, matrix_learning_rate=1e-30
     )
     finished = train_run(config, tmp_path / "run", lambda _: None)
     assert finished.step == 12
