@@ -11,14 +11,15 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from safetensors import safe_open
+from safetensors.torch import load_file
 
 from conftest import tiny_pairs
 from mtcli import Translator
 from mtcli.checkpoint import integrity
 from mtcli.checkpoint.averaging import average_models
-from mtcli.checkpoint.directory import load_saved_config
+from mtcli.checkpoint.directory import load_saved_config, read_facts, weights_info
 from mtcli.checkpoint.integrity import load_arrays
-from mtcli.checkpoint.weights import load_model, load_weights, save_tensors
+from mtcli.checkpoint.weights import load_model, load_weights, save_tensors, save_weights
 from mtcli.config import TokenizerConfig, load_config
 from mtcli.engines import open_engine
 from mtcli.errors import CheckpointError
@@ -94,17 +95,13 @@ def test_a_flipped_bit_in_the_weights_is_found_by_both_readers(damaged_model, bi
     bit %= 8 * len(intact)
     damaged = bytearray(intact)
     damaged[bit // 8] ^= 1 << bit % 8
-    start = 8 + int.from_bytes(intact[:8], "little")
-    for read in (load_weights, load_arrays):
+    try:
         path.write_bytes(damaged)
-        try:
-            read(damaged_model)
-        except CheckpointError as error:
-            assert "model.safetensors is damaged" in str(error)  # noqa: PT017
-        else:  # a key of the metadata may have become another one, but no tensor
-            assert bit < 8 * start
-        finally:
-            path.write_bytes(intact)
+        for read in (load_weights, load_arrays):
+            with pytest.raises(CheckpointError, match="model.safetensors is damaged"):
+                read(damaged_model)
+    finally:
+        path.write_bytes(intact)
 
 
 @pytest.mark.parametrize("name", READERS)
@@ -181,24 +178,23 @@ def test_a_key_that_a_later_version_adds_to_the_schema_changes_nothing(model, mo
     assert load_model(model, CPU).config.tokenizer.sample_lines == 1
 
 
-def test_equal_tensors_and_metadata_give_equal_bytes(tmp_path):
-    metadata = {f"key {i}": f'"{i}" ä\n' for i in range(12)}
-    tensors = {"a": torch.ones(3), "b": torch.zeros(())}
-    save_tensors(tmp_path / "0", tensors, metadata)
-    text = (tmp_path / "0").read_bytes()[8:].decode(errors="replace")
-    assert sorted(metadata, key=text.index) == sorted(metadata)
-    with safe_open(tmp_path / "0", framework="pt") as file:
-        assert file.metadata() == metadata
-        assert torch.equal(file.get_tensor("a"), tensors["a"])
+def test_equal_weights_give_equal_bytes(model):
+    path = model / "model.safetensors"
+    before, weights, info = path.read_bytes(), load_weights(model), weights_info(model)
+    for _ in range(8):  # safetensors would write several keys of metadata in random order
+        save_weights(model, weights, info)
+        assert path.read_bytes() == before
+
+
+def save_with_checksums(path, checksums):
+    """Replace the checksums of a model by anything that JSON can hold."""
+    facts = {**read_facts(path), "checksums": checksums}
+    save_tensors(path, load_file(path), {"mtcli": json.dumps(facts)})
 
 
 def test_damaged_checksums_are_named(model):
-    path = model / "model.safetensors"
-    with safe_open(path, framework="pt") as file:
-        metadata = file.metadata()
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    for damaged in ("[]", "{", "{}", "1", '{"all": "", "config": "", "files": 1}'):
-        save_tensors(path, tensors, {**metadata, "checksums": damaged})
+    for damaged in ([], {}, 1, None, "x", {"all": "", "config": "", "files": 1}):
+        save_with_checksums(model / "model.safetensors", damaged)
         with pytest.raises(CheckpointError, match="list of checksums cannot be read"):
             load_weights(model)
 
@@ -218,14 +214,13 @@ def test_weights_of_another_type_are_refused(model, kind, engine):
 def test_checksums_do_not_lead_to_files_outside(model, tmp_path):
     path = model / "model.safetensors"
     os.mkfifo(tmp_path / "fifo")  # reading it would take forever
-    with safe_open(path, framework="pt") as file:
-        metadata = {"mtcli": file.metadata()["mtcli"]}
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    facts = weights_info(model).facts()
+    arrays = {name: tensor.numpy() for name, tensor in load_file(path).items()}
     for name in ("../fifo", str(tmp_path / "fifo")):
         digests = {"config": None, "files": {name: ""}}
-        arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
-        forged = {**digests, "all": integrity._checksum_of_all(metadata, digests, arrays)}
-        save_tensors(path, tensors, {**metadata, "checksums": json.dumps(forged)})
+        save_with_checksums(
+            path, {**digests, "all": integrity._checksum_of_all(facts, digests, arrays)}
+        )
         with pytest.raises(CheckpointError, match="model.safetensors is damaged"):
             load_weights(model)
 

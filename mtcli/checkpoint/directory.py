@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from itertools import takewhile
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import yaml
 from safetensors import SafetensorError, safe_open
@@ -31,6 +32,7 @@ CONFIG, WEIGHTS, CARD, LOG, CHECKPOINTS = (
 )
 PAUSE = f"{CHECKPOINTS}/pause.safetensors"  # a checkpoint between validations
 REPORT, TENSORBOARD = "report.html", "tensorboard"
+METADATA, CHECKSUMS = "mtcli", "checksums"  # keys in the header of model.safetensors
 _OTHERS = ("tokenizer.model", "source.model", "target.model", REPORT, "ctranslate2", TENSORBOARD)
 
 
@@ -45,11 +47,11 @@ class WeightsInfo:
     n_pairs: int  # trained on
     weights: str = ""  # whose they are, if not those of `step`: "the mean of steps 800 and 1,000"
 
-    def metadata(self) -> dict[str, str]:
-        """The same as the text that a safetensors file can hold."""
+    def facts(self) -> dict[str, object]:
+        """Return the fields that are saved; the tensors themselves give `n_parameters`."""
         facts = asdict(self)
-        del facts["n_parameters"]  # the tensors themselves tell it
-        return {"mtcli": json.dumps(facts)}
+        del facts["n_parameters"]
+        return facts
 
 
 def save_config(directory: Path, config: Config, plan: Sequence[str] = ()) -> None:
@@ -215,13 +217,23 @@ def weights_info(directory: Path) -> WeightsInfo:
             shapes = [tensor.get_shape() for tensor in slices]
             if any(tensor.get_dtype() != "F32" for tensor in slices):
                 raise ValueError("not all of its tensors are float32")
-            facts = json.loads((file.metadata() or {})["mtcli"])
+        facts = read_facts(path)
+        facts.pop(CHECKSUMS, None)
         size = {"n_parameters": sum(math.prod(shape) for shape in shapes)}
         return read_record(WeightsInfo, {**facts, **size})
     except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
         raise CheckpointError(
             f"{path} is damaged or not made by mtcli: {error}", hint=COPY_AGAIN
         ) from error
+
+
+def read_facts(path: Path) -> dict[str, Any]:
+    """Return the metadata of model.safetensors: the fields of `WeightsInfo`, and checksums.
+
+    They are one JSON text, because safetensors 0.8 writes several keys in random order.
+    """
+    with safe_open(path, framework="numpy") as file:
+        return dict(json.loads((file.metadata() or {})[METADATA]))
 
 
 def describe(directory: Path) -> list[tuple[str, str]]:

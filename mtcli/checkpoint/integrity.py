@@ -9,15 +9,21 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import safe_open
 from safetensors.numpy import load_file
 
-from mtcli.checkpoint.directory import CONFIG, WEIGHTS, read_saved_tree, weights_info
+from mtcli.checkpoint.directory import (
+    CHECKSUMS,
+    CONFIG,
+    WEIGHTS,
+    read_facts,
+    read_saved_tree,
+    weights_info,
+)
 from mtcli.errors import COPY_AGAIN, CheckpointError
 from mtcli.tokenizer import TOKENIZERS, tokenizer_names
 
 Arrays = Mapping[str, NDArray[Any]]
-_KEY = "checksums"  # in the metadata of model.safetensors
+Facts = Mapping[str, object]
 _SECTIONS = ("model", "tokenizer")  # of config.yaml; users may edit the others
 
 
@@ -30,18 +36,15 @@ def checksum(text: str, arrays: Arrays) -> str:
     return f"{total:08x}"
 
 
-def checksum_metadata(directory: Path, info: Mapping[str, str], arrays: Arrays) -> dict[str, str]:
-    """Return metadata with checksums of the weights, the tokenizers and the configuration.
-
-    `info` is the other metadata of the file.
-    """
+def checksums(directory: Path, facts: Facts, arrays: Arrays) -> dict[str, object]:
+    """Return checksums of the weights, their `facts`, the tokenizers and the configuration."""
     paths = [directory / name for name in tokenizer_names(directory)]
     config = directory / CONFIG
     digests = {
         "config": _config_digest(config) if config.is_file() else None,
         "files": {path.name: _sha256(path.read_bytes()) for path in paths if path.is_file()},
     }
-    return {_KEY: json.dumps({**digests, "all": _checksum_of_all(info, digests, arrays)})}
+    return {**digests, "all": _checksum_of_all(facts, digests, arrays)}
 
 
 def load_arrays(directory: Path) -> dict[str, NDArray[Any]]:
@@ -59,17 +62,16 @@ def check_integrity(directory: Path, arrays: Arrays) -> None:
     Load the configuration first: its errors say more.
     """
     path = directory / WEIGHTS
-    with safe_open(path, framework="numpy") as file:
-        metadata: dict[str, str] = file.metadata() or {}
-    if _KEY not in metadata:
+    facts = read_facts(path)
+    if CHECKSUMS not in facts:
         return
     try:
-        digests = json.loads(metadata.pop(_KEY))
+        digests = dict(facts.pop(CHECKSUMS))
         expected, config, files = digests.pop("all"), digests["config"], dict(digests["files"])
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError) as error:
         raise _damaged(path, "its list of checksums cannot be read") from error
     is_known = files.keys() <= set(TOKENIZERS)  # a stranger's name could lead to any file
-    if not is_known or _checksum_of_all(metadata, digests, arrays) != expected:
+    if not is_known or _checksum_of_all(facts, digests, arrays) != expected:
         raise _damaged(path, "its checksum is wrong")
     if config is not None and _config_digest(directory / CONFIG) != config:
         raise CheckpointError(
@@ -92,10 +94,10 @@ def _check_tokenizers(directory: Path, expected: Mapping[str, str]) -> None:
             )
 
 
-def _checksum_of_all(info: Mapping[str, str], digests: Mapping[str, object], arrays: Arrays) -> str:
+def _checksum_of_all(facts: Facts, digests: Facts, arrays: Arrays) -> str:
     """Return the checksum of all tensors with their types and shapes, and of the metadata."""
     shapes = {name: [str(array.dtype), *array.shape] for name, array in arrays.items()}
-    return checksum(json.dumps([dict(info), digests, shapes], sort_keys=True), arrays)
+    return checksum(json.dumps([dict(facts), dict(digests), shapes], sort_keys=True), arrays)
 
 
 def _config_digest(path: Path) -> str:

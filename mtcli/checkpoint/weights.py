@@ -12,9 +12,16 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from mtcli.checkpoint.directory import WEIGHTS, WeightsInfo, load_saved_config, weights_info
+from mtcli.checkpoint.directory import (
+    CHECKSUMS,
+    METADATA,
+    WEIGHTS,
+    WeightsInfo,
+    load_saved_config,
+    weights_info,
+)
 from mtcli.checkpoint.files import replacing
-from mtcli.checkpoint.integrity import check_integrity, checksum_metadata
+from mtcli.checkpoint.integrity import check_integrity, checksums
 from mtcli.config import Config
 from mtcli.distributed import placed
 from mtcli.errors import COPY_AGAIN, CheckpointError
@@ -32,34 +39,21 @@ class LoadedModel:
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> None:
-    """Write tensors and metadata as one safetensors file; equal content gives equal bytes."""
+    """Write tensors and metadata as one safetensors file."""
     with replacing(path) as temporary:
         try:
             save_file({k: v.cpu().contiguous() for k, v in tensors.items()}, temporary, metadata)
         except SafetensorError as error:  # raised for a full disk, for instance
             raise OSError(str(error)) from error
-        _sort_metadata(temporary)
-
-
-def _sort_metadata(path: Path) -> None:
-    """Sort the metadata of a safetensors file, which safetensors 0.8 writes in random order."""
-    with path.open("r+b") as file:
-        size = int.from_bytes(file.read(8), "little")
-        header = json.loads(file.read(size))
-        header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
-        text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
-        if len(text) <= size:
-            file.seek(8)
-            file.write(text.ljust(size))
 
 
 def save_weights(directory: Path, weights: Mapping[str, Tensor], info: WeightsInfo) -> None:
     """Write the weights that the directory translates with from now on."""
-    metadata = info.metadata()
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
     arrays = {name: as_array(tensor) for name, tensor in tensors.items()}
-    metadata |= checksum_metadata(directory, metadata, arrays)
-    save_tensors(directory / WEIGHTS, tensors, metadata)
+    facts = info.facts()
+    facts[CHECKSUMS] = checksums(directory, facts, arrays)
+    save_tensors(directory / WEIGHTS, tensors, {METADATA: json.dumps(facts)})
 
 
 def load_weights(directory: Path) -> dict[str, Tensor]:
