@@ -803,7 +803,7 @@ def test_a_damaged_file_is_named_with_its_remedy(corpus_files, tmp_path, model, 
         assert result.exit_code == 1
         assert f"{model / name} is " in result.stderr
         assert "damaged" in result.stderr
-        assert "hint: copy the model once more" in result.stderr
+        assert "hint: copy the model again" in result.stderr
 
 
 def test_a_model_cannot_be_its_own_parent(corpus_files, model):
