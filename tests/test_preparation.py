@@ -88,7 +88,7 @@ SHRINKING = st.text(
 def tokenizer_with(normalization: str) -> Tokenizer:
     sources, targets = zip(*tiny_pairs(), strict=True)
     options = TokenizerConfig(kind="bpe", vocab_size=340, normalization=normalization)
-    return train_tokenizers(sources, [*targets, "eeeeeeeeeeeeeeee" * 9], options).source
+    return train_tokenizers(sources, targets, options).source
 
 
 @pytest.mark.parametrize("normalization", ["nmt_nfkc", "nfkc", "identity"])
@@ -100,6 +100,16 @@ def test_a_pair_that_fits_is_never_dropped(normalization, line, slice_length):
         patch.setattr(corpus, "_SLICE", slice_length)
         pairs = Corpus([line], ["short"])
         assert drop_overlong(pairs, max_length, normalization, silent) == pairs
+
+
+def test_a_line_of_the_longest_pieces_is_not_dropped():
+    """SentencePiece's pieces have at most 16 characters, the space before a word included."""
+    options = TokenizerConfig(kind="bpe", vocab_size=330)
+    line = " ".join(["abcdefghijklmno"] * 20)
+    tokenizer = train_tokenizers([line] * 9, [line] * 9, options).source
+    assert len(tokenizer.encode([line])[0]) == 20
+    pairs = Corpus([line], ["short"])
+    assert drop_overlong(pairs, 20, "nmt_nfkc", silent) == pairs
 
 
 def test_encoding_in_chunks_of_any_size_gives_the_same_ids(tokenizers, tiny_config, monkeypatch):
