@@ -85,7 +85,7 @@ READERS = (
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(st.integers(0, 8 * 40_000))
 @example(0)
 @example(8 * 40_000)

@@ -270,7 +270,7 @@ def guarded(tmp_path):
     return facts, translate
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_change_of_a_manifest_leads_to_a_new_export(guarded, data):
     facts, translate = guarded
@@ -287,7 +287,7 @@ def test_another_valid_value_in_a_manifest_is_noticed(guarded, place, value):
     assert translate(replaced(facts, place, value)) == list(TRANSLATIONS)
 
 
-@settings(max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_forged_manifest_is_harmless(guarded, data):
     facts, translate = guarded
@@ -351,7 +351,7 @@ def test_a_manifest_that_is_none_counts_as_missing(model, content):
 @example({"bleu": 10**400})
 @example([])
 @given(JSON)
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_forged_facts_in_the_weights_are_no_traceback(tmp_path_factory, facts):
     from safetensors.torch import load_file, save_file
 
