@@ -112,6 +112,12 @@ def test_a_line_of_the_longest_pieces_is_not_dropped():
     assert drop_overlong(pairs, 20, "nmt_nfkc", silent) == pairs
 
 
+@pytest.mark.parametrize("filler", [" ", "\t", "\u200b", "\u3000", "\x01"])
+def test_characters_that_normalization_removes_do_not_count(filler):
+    pairs = Corpus([f"a{filler * 200_000}b"], ["short"])
+    assert drop_overlong(pairs, 8, "nmt_nfkc", silent) == pairs
+
+
 def test_encoding_in_chunks_of_any_size_gives_the_same_ids(tokenizers, tiny_config, monkeypatch):
     pairs = read_pairs(tiny_config, silent)
     whole = encode(pairs.train, tokenizers, 32, silent)
