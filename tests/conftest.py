@@ -34,7 +34,7 @@ settings.load_profile("mtcli")
 torch.set_num_threads(1)
 os.environ["OMP_NUM_THREADS"] = "1"  # the same for the processes that tests start
 
-_HARD_LIMIT = 400  # seconds
+_HARD_LIMIT = 900  # seconds
 
 
 @pytest.hookimpl(wrapper=True)
