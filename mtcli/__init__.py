@@ -1,7 +1,6 @@
 """mtcli: two text files become a translator of your own."""
 
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # not from typing: Ctrl-C during that import would print a traceback
 if TYPE_CHECKING:
     from mtcli.options import EngineOptions, SearchOptions
     from mtcli.translation import Translation, Translator
@@ -17,7 +16,7 @@ _PLACES = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """What programs use, imported when they do: `import mtcli` itself costs nothing."""
     if name not in _PLACES:
         raise AttributeError(f"module 'mtcli' has no attribute {name!r}")

@@ -90,7 +90,7 @@ def take_back(run) -> None:
 
 @pytest.mark.parametrize(
     ("first", "then", "sharding"),
-    [pytest.param(2, 1, "none", marks=pytest.mark.long), (1, 2, "full")],
+    [(2, 1, "none"), pytest.param(1, 2, "full", marks=pytest.mark.long)],
 )
 def test_another_number_of_processes_goes_on(config, tmp_path, first, then, sharding):
     config = overlaid(config, [("train.sharding", sharding), ("train.keep_checkpoints", 9)])
@@ -181,6 +181,7 @@ main()
 """
 
 
+@pytest.mark.long
 def test_torchrun_goes_on_when_a_worker_is_killed(config, tmp_path, tiny_options, corpus_files):
     run, script = tmp_path / "run", tmp_path / "worker.py"
     train_together(config, tmp_path / "undisturbed", 2)

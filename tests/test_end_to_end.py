@@ -85,6 +85,7 @@ def test_train_translate_evaluate(corpus_files, tmp_path, tiny_options, row):
     assert mtcli_here("evaluate", moved, source, target).startswith("BLEU ")
 
 
+@pytest.mark.long
 def test_a_small_language_is_learned(corpus_files, tmp_path, tiny_options):
     """Sixty sentences of twelve words. The score of four seeds was 93 or more."""
     source, target = corpus_files

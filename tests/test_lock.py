@@ -55,7 +55,10 @@ def training(command):
         process.communicate(timeout=LIMIT)
 
 
-@pytest.mark.parametrize("options", [[], ["--fresh"], ["--processes", "2"]])
+@pytest.mark.parametrize(
+    "options",
+    [["--fresh"], *(pytest.param(o, marks=pytest.mark.long) for o in ([], ["--processes", "2"]))],
+)
 def test_a_second_training_is_refused_and_names_the_first(command, training, tmp_path, options):
     second = subprocess.run([*command, *options], capture_output=True, text=True, timeout=LIMIT)
     assert second.returncode == 1

@@ -4,6 +4,7 @@ import gc
 import math
 import weakref
 
+import pytest
 import torch
 
 from mtcli.checkpoint.state import Progress
@@ -101,6 +102,7 @@ def train_and_count(config, directory, how: str) -> None:
     assert set(counts) == {1}, counts
 
 
+@pytest.mark.long
 def test_the_model_that_measures_the_speed_is_freed(tiny_config, tmp_path):
     config = overlaid(tiny_config, [("train.minutes", 30)])
     work_together(train_and_count, 2, config, tmp_path / "run", "minutes")

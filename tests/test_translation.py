@@ -72,8 +72,8 @@ class Repeater(Translator):
     def __init__(self) -> None:
         self.options = SearchOptions()
 
-    def flow(self, groups, options):
-        del options
+    def flow(self, groups, options, on_progress=None):
+        del options, on_progress
         for group in groups:
             yield [[Translation(request.text, 0.0)] for request in group]
 

@@ -27,7 +27,7 @@ _RUN = "Run"
 @app.command(
     epilog="Example: mtcli train data/demo/train.en data/demo/train.de --out runs/my-model"
 )
-@raising("stopped before the first step; run the same command again")
+@raising("stopped during preparation; run the same command again")
 def train(
     out: Annotated[
         Path, typer.Option(metavar="DIR", help="Directory of the model; created if necessary.")

@@ -16,7 +16,7 @@ def farewell(event: Stopped | Finished) -> str:
             f"dev BLEU {event.bleu:.2f} with the weights of {event.weights}"
         )
     if event.signal and not event.step:
-        return "stopped before the first step; run the same command again"
+        return "stopped during preparation; run the same command again"
     how = "stopped after" if event.signal else "time limit reached at"
     return f"{how} step {event.step}; run the same command again to resume"
 
