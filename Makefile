@@ -15,7 +15,7 @@ GENERIC = ATEN_CPU_CAPABILITY=default MKL_ENABLE_INSTRUCTIONS=SSE4_2 ONEDNN_MAX_
 
 help:
 	@echo "make demo      train on data/demo, translate, evaluate (about 5 minutes, set-up included)"
-	@echo "make test      run the tests (about 4 minutes)"
+	@echo "make test      run the tests (about 5 minutes)"
 	@echo "make test-all  run the tests, the long tests, and the CPU tests as two other CPUs"
 	@echo "make lint      run ruff and mypy"
 	@echo "make clean     remove everything that make has made"

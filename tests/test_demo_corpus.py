@@ -44,6 +44,7 @@ def lines(name: str) -> list[str]:
     return (DEMO / name).read_text(encoding="utf-8").splitlines()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["train", "dev", "test", "long"])
 def test_regenerating_gives_the_committed_bytes(
     name: str, splits: dict[str, list[generate.Pair]], tmp_path: Path

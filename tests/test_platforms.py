@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import pytest
 import torch
 
 from mtcli.training import machine
@@ -21,6 +22,7 @@ for module in pkgutil.walk_packages(mtcli.__path__, "mtcli."):
 """
 
 
+@pytest.mark.long
 def test_every_module_can_be_imported_without_posix():
     done = subprocess.run(
         [sys.executable, "-c", WINDOWS], capture_output=True, text=True, timeout=100

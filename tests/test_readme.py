@@ -50,6 +50,7 @@ def test_the_commands_of_the_readme_run(directory):
     assert (directory / "runs" / "demo" / "model.safetensors").is_file()
 
 
+@pytest.mark.long
 def test_the_examples_of_the_help_run(directory):
     """With the model that the README makes."""
     examples = [command.epilog.removeprefix("Example: ") for command in app.registered_commands]

@@ -108,6 +108,7 @@ def test_the_model_that_measures_the_speed_is_freed(tiny_config, tmp_path):
     work_together(train_and_count, 2, config, tmp_path / "run", "minutes")
 
 
+@pytest.mark.long
 def test_the_model_that_resets_a_run_is_freed(tiny_config, tmp_path):
     config = overlaid(tiny_config, [("train.steps", 6)])
     work_together(train_and_count, 2, config, tmp_path / "run", "restart")
