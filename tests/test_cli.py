@@ -163,13 +163,13 @@ MISTAKES = {
         lambda path: write_file(path / "model" / "config.yaml", ""),
         [],
         "{path}/model/config.yaml is damaged: it has no settings",
-        "hint: copy it once more; or, to train anew, remove {path}/model",
+        "hint: copy it again; or, to retrain, remove {path}/model",
     ),
     "a damaged config.yaml in --out": (
         lambda path: write_file(path / "model" / "config.yaml", "format: 1\ndata: ["),
         ["--fresh"],
         "{path}/model/config.yaml is damaged: line 2, column 8: expected",
-        "hint: copy it once more; or, to train anew, remove {path}/model",
+        "hint: copy it again; or, to retrain, remove {path}/model",
     ),
     "something else in --out": (
         lambda path: ((path / "model").mkdir(), (path / "model" / "thesis.tex").touch()),

@@ -366,3 +366,14 @@ def test_forged_facts_in_the_weights_are_no_traceback(tmp_path_factory, facts):
     result = CliRunner().invoke(app, ["info", str(model)])
     assert result.exit_code in (0, 1)
     assert result.exception is None or isinstance(result.exception, SystemExit)
+
+
+@pytest.mark.parametrize("command", ["info", "export"])
+def test_a_bomb_of_yaml_aliases_is_refused_at_once(model, command):
+    """Ten levels of ten aliases would be ten billion values."""
+    levels = [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 11)]
+    path = model / "config.yaml"
+    path.write_text("a0: &a0 [1]\n" + "".join(levels) + path.read_text())
+    result = CliRunner().invoke(app, [command, str(model)])
+    assert result.exit_code == 1
+    assert f"{path} is damaged: line 2, column 10: aliases are not allowed" in result.stderr

@@ -58,6 +58,15 @@ def test_the_examples_of_the_help_run(directory):
     run_all(examples, directory)
 
 
+def test_the_python_lines_of_the_readme_run(directory, copying_model):
+    """In a directory that has a model `my-model` and a file `input.txt`."""
+    [block] = re.findall(r"^```python\n(.*?)^```", README, flags=re.M | re.S)
+    (directory / "my-model").symlink_to(copying_model)
+    (directory / "input.txt").write_text("the man\nwater\n", encoding="utf-8")
+    output = output_of([sys.executable, "-c", block], cwd=directory)
+    assert [line.split()[0] for line in output.splitlines()] == ["the", "water"]
+
+
 def test_what_the_readme_names_is_there():
     for target in re.findall(r"\]\((?!http)([^)#]+)\)", README):
         assert (ROOT / target).exists(), target

@@ -258,6 +258,17 @@ def _score(info: WeightsInfo) -> list[tuple[str, str]]:
     return [("dev BLEU", f"{info.bleu:.2f} with greedy search"), ("signature", info.signature)]
 
 
+class _LoaderWithoutAliases(yaml.SafeLoader):
+    """YAML without aliases: a few lines of them can stand for billions of values."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        """Compose the next node."""
+        if self.check_event(yaml.AliasEvent):
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+            raise yaml.MarkedYAMLError(problem="aliases are not allowed", problem_mark=mark)
+        return super().compose_node(parent, index)
+
+
 def read_saved_tree(path: Path) -> dict[str, object]:
     """Return the sections of a config.yaml as they stand in the file, without validation."""
     if not path.is_file():
@@ -268,7 +279,7 @@ def read_saved_tree(path: Path) -> dict[str, object]:
     # Everything that uses a model or a run reads its configuration first, so check here.
     check_contained(path.parent)
     try:
-        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+        tree = yaml.load(path.read_text(encoding="utf-8"), Loader=_LoaderWithoutAliases)
     except OSError as error:
         raise CheckpointError(f"cannot read {path}: {error.strerror}") from error
     except (ValueError, RecursionError, yaml.YAMLError) as error:  # a date such as 2020-13-01
@@ -281,7 +292,7 @@ def read_saved_tree(path: Path) -> dict[str, object]:
 def _damaged(path: Path, how: str) -> CheckpointError:
     return CheckpointError(
         f"{path} is damaged: {how}",
-        hint=f"copy it once more; or, to train anew, remove {path.parent} or choose another --out",
+        hint=f"copy it again; or, to retrain, remove {path.parent} or choose another --out",
     )
 
 
