@@ -21,16 +21,15 @@ _THREAD = "mtcli-work"
 def handling(handler: Handler) -> Iterator[None]:
     """Run the block with `handler` for the signals that end a command.
 
-    SIGHUP stays ignored under nohup. Only the main thread can handle signals: in another one the
-    block runs without.
+    A signal that is ignored stays so: SIGHUP under nohup, SIGINT in a background job of a script.
+    Only the main thread can handle signals: in another one the block runs without.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    numbers = [signal.SIGINT, signal.SIGTERM]
-    hangup = getattr(signal, "SIGHUP", None)  # not on Windows
-    if hangup and signal.getsignal(hangup) != signal.SIG_IGN:
-        numbers.append(hangup)
+    names = ("SIGINT", "SIGTERM", "SIGHUP")  # Windows has no SIGHUP
+    numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
+    numbers = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]
     before = [signal.signal(number, handler) for number in numbers]
     try:
         yield

@@ -9,6 +9,7 @@ import faulthandler
 import fcntl
 import itertools
 import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -31,6 +32,8 @@ from mtcli.training import train_run
 
 settings.register_profile("mtcli", deadline=None)  # laws, not clocks
 settings.load_profile("mtcli")
+# Ctrl-C is tested, and ignored in a background job of a shell script.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 torch.set_num_threads(1)
 os.environ["OMP_NUM_THREADS"] = "1"  # the same for the processes that tests start
 

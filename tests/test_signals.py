@@ -91,10 +91,14 @@ def test_a_hangup_saves_like_a_sigterm(tiny_config, tmp_path):
     assert train_run(tiny_config, tmp_path / "run", hang_up) == Stopped(5, signal.SIGHUP)
 
 
-def test_a_hangup_that_is_ignored_stays_ignored(tiny_config, tmp_path):
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    listen = raise_at("data: ", signal.SIGHUP, [])
-    assert isinstance(train_run(tiny_config, tmp_path / "run", listen), Finished)
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT])
+def test_a_signal_that_is_ignored_stays_ignored(tiny_config, tmp_path, number):
+    before = signal.signal(number, signal.SIG_IGN)
+    try:
+        listen = raise_at("data: ", number, [])
+        assert isinstance(train_run(tiny_config, tmp_path / "run", listen), Finished)
+    finally:
+        signal.signal(number, before)
 
 
 def test_signals_are_handled_where_there_is_no_sighup(monkeypatch):
