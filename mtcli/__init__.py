@@ -5,7 +5,7 @@ if TYPE_CHECKING:
     from mtcli.options import EngineOptions, SearchOptions
     from mtcli.translation import Translation, Translator
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["EngineOptions", "SearchOptions", "Translation", "Translator", "__version__"]
 
 _PLACES = {

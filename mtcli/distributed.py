@@ -99,7 +99,7 @@ ALONE = Processes()
 
 # When the last reference to a process group is dropped, torch 2.13 waits for a thread of the group
 # while it holds the GIL, and that thread may be waiting for the GIL. So groups are never freed, and
-# the models that refer to one can be freed at any time before it is destroyed.
+# the models that refer to one can be freed at any time.
 _GROUPS: list[object] = []
 
 

@@ -4,7 +4,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import TypeVar
 
@@ -48,7 +48,9 @@ def raising(message: str) -> Iterator[None]:
 
     def handle(number: int, frame: FrameType | None) -> None:
         if is_importing(frame):
-            os.write(2, f"{message}\n".encode())
+            if os.environ.get("RANK", "0") == "0":
+                with suppress(OSError):  # the terminal is gone
+                    os.write(2, f"{message}\n".encode())
             os._exit(128 + number)
         raise Interrupted(number, message)
 

@@ -162,13 +162,18 @@ MISTAKES = {
     "an empty config.yaml in --out": (
         lambda path: write_file(path / "model" / "config.yaml", ""),
         [],
-        "{path}/model/config.yaml is damaged: it has no settings",
-        "hint: copy it again; or, to retrain, remove {path}/model",
+        "{path}/model already exists and is not a run of mtcli",
+    ),
+    "another program's config.yaml in --out": (
+        lambda path: write_file(path / "model" / "config.yaml", "a: &a [1]\nb: *a\nc: ["),
+        ["--fresh"],
+        "{path}/model already exists and is not a run of mtcli",
+        "hint: choose another --out; nothing in it was touched",
     ),
     "a damaged config.yaml in --out": (
-        lambda path: write_file(path / "model" / "config.yaml", "format: 1\ndata: ["),
+        lambda path: write_file(path / "model" / "config.yaml", "format: 1\nmtcli: 0\ndata: ["),
         ["--fresh"],
-        "{path}/model/config.yaml is damaged: line 2, column 8: expected",
+        "{path}/model/config.yaml is damaged: line 3, column 8: expected",
         "hint: copy it again; or, to retrain, remove {path}/model",
     ),
     "something else in --out": (

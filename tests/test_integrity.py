@@ -225,6 +225,22 @@ def test_checksums_do_not_lead_to_files_outside(model, tmp_path):
             load_weights(model)
 
 
+def test_metadata_that_is_too_deep_is_damage(model):
+    path = model / "model.safetensors"
+    save_tensors(path, load_file(path), {"mtcli": "[" * 100_000})
+    with pytest.raises(CheckpointError, match="model.safetensors is damaged"):
+        load_weights(model)
+
+
+def test_weights_are_saved_while_the_configuration_is_being_edited(model):
+    weights, info, config = load_weights(model), weights_info(model), model / "config.yaml"
+    intact = config.read_text()
+    config.write_text("model: [")
+    save_weights(model, weights, info)
+    config.write_text(intact)
+    assert load_weights(model).keys() == weights.keys()
+
+
 # The vocabulary map.
 
 

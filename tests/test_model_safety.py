@@ -377,3 +377,12 @@ def test_a_bomb_of_yaml_aliases_is_refused_at_once(model, command):
     result = CliRunner().invoke(app, [command, str(model)])
     assert result.exit_code == 1
     assert f"{path} is damaged: line 2, column 10: aliases are not allowed" in result.stderr
+
+
+@pytest.mark.parametrize("value", ['!!int ""', '!!float ""', "!!bool x", "!!timestamp x"])
+def test_a_wrong_tag_in_the_configuration_is_damage(model, value):
+    path = model / "config.yaml"
+    path.write_text(path.read_text() + f"x: {value}\n")
+    result = CliRunner().invoke(app, ["info", str(model)])
+    assert result.exit_code == 1
+    assert f"{path} is damaged" in result.stderr

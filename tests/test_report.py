@@ -1,3 +1,4 @@
+import errno
 import io
 import json
 import math
@@ -22,6 +23,7 @@ from mtcli.report import (
     Sample,
     StepDone,
     Stopped,
+    TolerantDisplay,
     Validated,
     open_display,
     read_events,
@@ -183,6 +185,16 @@ def test_the_dashboard_fits_and_never_changes_its_height(width):
             lines = drawn(dashboard, width)
             assert len(lines) == 4
             assert max(map(cell_len, lines)) <= width
+
+
+@pytest.mark.parametrize("width", [1, 5, 10, 17, 18, 25])
+def test_a_very_narrow_terminal_does_not_end_a_run(width):
+    dashboard = Dashboard()
+    dashboard.see_step(step(12_000, steps=120_000))
+    dashboard.see_validation(validated(12_000, 10.0, is_best=True))
+    lines = drawn(dashboard, width)
+    assert len(lines) == 4
+    assert max(map(cell_len, lines)) <= width
 
 
 @pytest.mark.parametrize("width", range(30, 121))
@@ -530,3 +542,26 @@ def test_a_log_of_an_earlier_version_is_complete_all_the_same(tmp_path):
 
 def test_a_log_that_is_not_there_has_no_events(tmp_path):
     assert read_events(tmp_path / "log.jsonl") == []
+
+
+def test_a_run_continues_without_its_terminal():
+    class Terminal:
+        """A display that is gone after its first event."""
+
+        def __init__(self):
+            self.events = []
+
+        def __call__(self, event):
+            if self.events:
+                raise OSError(errno.EIO, "Input/output error")
+            self.events.append(event)
+
+        def close(self):
+            raise OSError(errno.EIO, "Input/output error")
+
+    terminal = Terminal()
+    display = TolerantDisplay(terminal)
+    for i in range(3):
+        display(step(i))
+    display.close()
+    assert terminal.events == [step(0)]

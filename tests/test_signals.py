@@ -101,6 +101,18 @@ def test_a_signal_that_is_ignored_stays_ignored(tiny_config, tmp_path, number):
         signal.signal(number, before)
 
 
+def test_an_error_between_a_signal_and_the_save_is_reported():
+    request = interrupt.StopRequest()
+
+    def fail():
+        with interrupt.stop_on_signals(request, silent), request.during_steps():
+            signal.raise_signal(signal.SIGTERM)
+            raise RuntimeError("a bug")
+
+    with pytest.raises(Interrupted, match=r"stopped without saving; (?s:.)*\(a bug\)"):
+        fail()
+
+
 def test_signals_are_handled_where_there_is_no_sighup(monkeypatch):
     monkeypatch.delattr(signal, "SIGHUP")
     with pytest.raises(Interrupted), raising("stopped"):

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -17,10 +18,11 @@ from mtcli import __version__
 from mtcli.checkpoint.files import check_contained, is_partial, remove_partial, write_file
 from mtcli.checkpoint.lock import LOCK
 from mtcli.checkpoint.records import read_record
-from mtcli.config import HEAD, Config, differences, to_yaml, validate, yaml_mistake
+from mtcli.config import HEAD, YAML_ERRORS, Config, differences, to_yaml, validate, yaml_mistake
 from mtcli.errors import COPY_AGAIN, CheckpointError
 
 _COMMENT = "# "
+_HEAD = re.compile(rb"^mtcli:", re.MULTILINE)
 FORMAT = 1  # of the directory; raised when a change makes older versions of mtcli unable to read it
 
 CONFIG, WEIGHTS, CARD, LOG, CHECKPOINTS = (
@@ -91,9 +93,13 @@ def made_by(directory: Path) -> str:
 
 
 def is_run(directory: Path) -> bool:
-    """Whether mtcli has made `directory`: its configuration tells by which version."""
+    """Return whether mtcli has made `directory`: its config.yaml names the version of mtcli."""
     path = directory / CONFIG
-    return path.is_file() and set(HEAD).issubset(read_saved_tree(path))
+    if path.is_symlink():
+        check_contained(directory)
+    if not path.is_file() or not _HEAD.search(path.read_bytes()):
+        return False
+    return set(HEAD).issubset(read_saved_tree(path))
 
 
 def check_is_run(directory: Path) -> None:
@@ -221,7 +227,7 @@ def weights_info(directory: Path) -> WeightsInfo:
         facts.pop(CHECKSUMS, None)
         size = {"n_parameters": sum(math.prod(shape) for shape in shapes)}
         return read_record(WeightsInfo, {**facts, **size})
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise CheckpointError(
             f"{path} is damaged or not made by mtcli: {error}", hint=COPY_AGAIN
         ) from error
@@ -282,7 +288,7 @@ def read_saved_tree(path: Path) -> dict[str, object]:
         tree = yaml.load(path.read_text(encoding="utf-8"), Loader=_LoaderWithoutAliases)
     except OSError as error:
         raise CheckpointError(f"cannot read {path}: {error.strerror}") from error
-    except (ValueError, RecursionError, yaml.YAMLError) as error:  # a date such as 2020-13-01
+    except YAML_ERRORS as error:
         raise _damaged(path, yaml_mistake(error)) from error
     if not isinstance(tree, dict):
         raise _damaged(path, "it has no settings")

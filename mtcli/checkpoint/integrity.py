@@ -41,7 +41,7 @@ def checksums(directory: Path, facts: Facts, arrays: Arrays) -> dict[str, object
     paths = [directory / name for name in tokenizer_names(directory)]
     config = directory / CONFIG
     digests = {
-        "config": _config_digest(config) if config.is_file() else None,
+        "config": _config_digest_if_valid(config),
         "files": {path.name: _sha256(path.read_bytes()) for path in paths if path.is_file()},
     }
     return {**digests, "all": _checksum_of_all(facts, digests, arrays)}
@@ -98,6 +98,14 @@ def _checksum_of_all(facts: Facts, digests: Facts, arrays: Arrays) -> str:
     """Return the checksum of all tensors with their types and shapes, and of the metadata."""
     shapes = {name: [str(array.dtype), *array.shape] for name, array in arrays.items()}
     return checksum(json.dumps([dict(facts), dict(digests), shapes], sort_keys=True), arrays)
+
+
+def _config_digest_if_valid(path: Path) -> str | None:
+    """Return the digest, or None: a file that the user is editing must not end a training."""
+    try:
+        return _config_digest(path)
+    except CheckpointError:
+        return None
 
 
 def _config_digest(path: Path) -> str:

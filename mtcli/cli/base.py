@@ -26,8 +26,8 @@ class ErrorsAsMessages(TyperGroup):
             _complain(str(error))
             raise typer.Exit(code=1) from error
         except Interrupted as error:
-            if message := str(error):
-                typer.echo(message, err=True)
+            if str(error) and os.environ.get("RANK", "0") == "0":
+                typer.echo(str(error), err=True)
             raise typer.Exit(code=error.exit_code) from error
         except KeyboardInterrupt as error:
             raise typer.Exit(code=INTERRUPTED) from error
@@ -45,14 +45,15 @@ class ErrorsAsMessages(TyperGroup):
 
 # What writing to an open file can report: the system does not add the file's name.
 _DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EBADF}
+_SYSTEM_ERRORS = {errno.ENOMEM, errno.EAGAIN, errno.ESTALE, errno.ETIMEDOUT}
 
 
 def _is_of_a_file(error: OSError) -> bool:
-    """Return whether `error` is about a file that the user can do something about.
+    """Return whether the user can do something about `error`.
 
-    It names the file, or it is one of the errors of writing results.
+    It names a file, or it comes from writing results or from the state of the system.
     """
-    return error.filename is not None or error.errno in _DISK_ERRORS
+    return error.filename is not None or error.errno in _DISK_ERRORS | _SYSTEM_ERRORS
 
 
 def _complain(message: str) -> None:

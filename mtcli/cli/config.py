@@ -23,6 +23,6 @@ def config(
         typer.echo(find_recipe(name).text, nl=False)
         return
     recipes = all_recipes()
-    width = max(len(recipe.name) for recipe in recipes)
+    width = max((len(recipe.name) for recipe in recipes), default=0)
     for recipe in recipes:
         typer.echo(f"{recipe.name:<{width}}  {recipe.summary}")

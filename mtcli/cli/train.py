@@ -153,12 +153,13 @@ def train(
 
     from rich.console import Console  # import torch only now, so that errors come at once
 
-    from mtcli.report import open_display
+    from mtcli.report import TolerantDisplay, open_display
     from mtcli.training import RunOptions, train_run
 
     options = RunOptions(fresh, stop_after, tensorboard, tuple(plan), wish.names_files)
     is_quiet = quiet or os.environ.get("RANK", "0") != "0"
-    display = open_display(Console(stderr=True), is_quiet=is_quiet, is_verbose=verbose)
+    console = Console(stderr=True)
+    display = TolerantDisplay(open_display(console, is_quiet=is_quiet, is_verbose=verbose))
     with contextlib.closing(display):
         result = train_run(resolved, out, display, options)
     _print_result(result, wish)
@@ -187,8 +188,9 @@ def _recipe_settings(path: Path | None, settings: "Sequence[Setting]") -> "list[
     recipe = recipe_at(path) if path else None
     if recipe is None:
         return []
-    if {"data", "data.train"}.isdisjoint(key for key, _ in settings):
-        recipe.check_corpus()
+    keys = {key for key, _ in settings}
+    if keys.isdisjoint({"data", "data.train"}):
+        recipe.check_corpus(has_dev="data.dev" in keys)
         return []
     return [("data.dev", None)]  # --dev comes later and wins
 

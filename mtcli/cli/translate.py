@@ -249,4 +249,7 @@ def _open(path: Path, mode: str) -> IO[bytes]:
     try:
         return path.open(mode)
     except OSError as error:
-        raise DataError(f"cannot open {path}: {error.strerror}") from error
+        raise DataError(
+            f"cannot open {path}: {error.strerror}",
+            hint="check the file name; to translate a sentence, pipe it to standard input",
+        ) from error

@@ -3,6 +3,7 @@
 from mtcli.config.architectures import ARCHITECTURES
 from mtcli.config.load import (
     HEAD,
+    YAML_ERRORS,
     GivenSetting,
     Setting,
     check_each,
@@ -34,6 +35,7 @@ from mtcli.config.transformers import (
 __all__ = [
     "ARCHITECTURES",
     "HEAD",
+    "YAML_ERRORS",
     "AttentionConfig",
     "Config",
     "DataConfig",

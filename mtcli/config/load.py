@@ -12,6 +12,8 @@ from mtcli.config.sections import Config
 from mtcli.errors import ConfigError
 
 Setting = tuple[str, Any]  # a dotted key and its value
+# What PyYAML raises, also for wrong values of tags such as `!!int ""`, or a date 2020-13-01.
+YAML_ERRORS = (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, RecursionError)
 HEAD = ("format", "mtcli")  # what the config.yaml of a model has besides the configuration
 
 
@@ -178,7 +180,7 @@ def _parse(text: str, *, origin: str) -> Any:
     """The file and --set share one grammar, so a value reads the same in both."""
     try:
         return yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except YAML_ERRORS as error:
         raise ConfigError(f"{origin} is not valid YAML: {yaml_mistake(error)}") from error
 
 

@@ -37,10 +37,13 @@ class Recipe:
         """The first line, which describes the recipe in a sentence."""
         return self.text.partition("\n")[0].removeprefix("# ")
 
-    def check_corpus(self) -> None:
-        """Refuse to train on the corpus of the recipe if it is not in the current directory."""
+    def check_corpus(self, *, has_dev: bool) -> None:
+        """Refuse to train on the corpus of the recipe if it is not in the current directory.
+
+        With `has_dev`, the user names the dev files.
+        """
         data = load_config(self.path).data
-        for file in (*data.train, *(data.dev or ())):
+        for file in (*data.train, *(() if has_dev else data.dev or ())):
             if not file.exists():
                 raise DataError(
                     f"recipe {self.name}: the corpus {file} is not in the current directory",

@@ -1,6 +1,6 @@
 """What happens during training, told to people and to programs."""
 
-from mtcli.report.display import Display, open_display
+from mtcli.report.display import Display, TolerantDisplay, open_display
 from mtcli.report.events import (
     Activity,
     Event,
@@ -32,6 +32,7 @@ __all__ = [
     "Sample",
     "StepDone",
     "Stopped",
+    "TolerantDisplay",
     "Validated",
     "as_logged",
     "open_display",

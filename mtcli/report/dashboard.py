@@ -93,7 +93,8 @@ class Dashboard:
         shortest = 0 if options.ascii_only else _SHORTEST_SPARKLINE
         room = options.max_width - _NUMBERS_WIDTH
         columns = next((n for n in _FACTS_WIDTHS if room - n - _GAP >= shortest), 0)
-        width = min(_LONGEST_SPARKLINE, room - columns - _GAP * bool(columns)) if shortest else 0
+        free = max(0, room - columns - _GAP * bool(columns))
+        width = min(_LONGEST_SPARKLINE, free) if shortest else 0
         facts = self._facts(self.step, columns)
         self._line_widths = [options.max_width]
         yield self._bar(self.step, options.max_width, overflow)

@@ -1,5 +1,6 @@
 """What a person sees while a run trains: a live display on a terminal, plain lines elsewhere."""
 
+from contextlib import suppress
 from typing import Protocol
 
 from rich.console import Console
@@ -26,6 +27,26 @@ def open_display(console: Console, *, is_quiet: bool = False, is_verbose: bool =
     if console.is_terminal and not is_verbose:
         return LiveDisplay(console)
     return PlainDisplay(console, seconds=0.0) if is_verbose else PlainDisplay(console)
+
+
+class TolerantDisplay:
+    """A display on a terminal or pipe that may go away: then training continues without it."""
+
+    def __init__(self, display: Display) -> None:
+        self._display = display
+
+    def __call__(self, event: Event) -> None:
+        """Show `event`; after the first error of the system, show nothing."""
+        try:
+            self._display(event)
+        except OSError:
+            self.close()
+            self._display = QuietDisplay()
+
+    def close(self) -> None:
+        """Close the display, if its terminal is still there."""
+        with suppress(OSError):
+            self._display.close()
 
 
 class QuietDisplay:

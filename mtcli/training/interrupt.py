@@ -83,4 +83,5 @@ def stop_on_signals(request: StopRequest, notify: Callable[[Notice], None]) -> I
             # module that was being imported has replaced the exception of the handler.
             if request.signal is None:
                 raise
-            raise Interrupted(request.signal) from error
+            lost = f"{_UNSAVED}\n  ({error})" if request.is_unsaved else ""
+            raise Interrupted(request.signal, lost) from error

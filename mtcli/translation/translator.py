@@ -71,7 +71,7 @@ class LineTranslator:
 
         An empty group means that there are no more lines for now: all pending batches are finished
         before the next group is requested. `on_progress` gets the number of lines that each batch
-        completes, in the order of the groups.
+        completes.
         """
         self.check(options)
         windows: deque[_Window] = deque()
