@@ -164,6 +164,7 @@ def earlier_version():
     """Split the corpus like mtcli 0.1.0."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(preparation, "hold_out", lambda pairs, n, seed=5: hold_out(pairs, n, seed))
+        patch.setattr("mtcli.checkpoint.directory.__version__", "0.1.0")
         yield patch.undo
 
 
