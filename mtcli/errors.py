@@ -17,7 +17,7 @@ class MtcliError(Exception):
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal ends the program at once; `message` is for the user, if there is anything to say."""
+    """A signal that ends the program at once; `message`, if any, is printed."""
 
     def __init__(self, signal: int, message: str = "") -> None:
         super().__init__(message)

@@ -29,7 +29,7 @@ _SHORTEST_HEAD = 8  # bytes that tell an encoding without a mark
 
 
 def line_content(raw: bytes, *, is_first: bool) -> bytes:
-    """A line without what belongs to its file: LF, the CR before it, a byte order mark."""
+    """Return a line without LF, the CR before it, and a byte order mark."""
     raw = raw.removeprefix(_BYTE_ORDER_MARK) if is_first else raw
     return raw.removesuffix(b"\n").removesuffix(b"\r")
 

@@ -204,7 +204,7 @@ def _inputs(facts: Mapping[str, Any]) -> dict[str, Fingerprint]:
 def _search(facts: Any) -> SearchOptions:
     options = read_record(SearchOptions, facts)
     if options.sampling is not None:
-        raise ValueError("a model searches by default")
+        raise ValueError("the default search options of a model must not sample")
     return options
 
 
