@@ -1,11 +1,11 @@
-# Two commands do everything on a machine that has Python 3.11+: `make demo` and `make test`.
+# `make demo` and `make test` need only Python 3.11 or newer; they install everything else in .venv.
 PYTHON ?= python3
 BIN = .venv/bin
 DEMO = runs/demo
 
 PYTEST = $(BIN)/python -m pytest -n auto --dist worksteal
 
-# Settings under which the libraries compute as on a CPU with AVX2 only, and as on a CPU without.
+# Environment variables that restrict the libraries to AVX2, and to code without AVX.
 AVX2 = ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2 ONEDNN_MAX_CPU_ISA=AVX2 \
 	CT2_FORCE_CPU_ISA=AVX2 CT2_USE_MKL=0
 GENERIC = ATEN_CPU_CAPABILITY=default MKL_ENABLE_INSTRUCTIONS=SSE4_2 ONEDNN_MAX_CPU_ISA=SSE41 \
@@ -14,11 +14,11 @@ GENERIC = ATEN_CPU_CAPABILITY=default MKL_ENABLE_INSTRUCTIONS=SSE4_2 ONEDNN_MAX_
 .PHONY: help demo test test-all lint clean
 
 help:
-	@echo "make demo      train on data/demo, translate, evaluate (about 5 minutes, set-up included)"
+	@echo "make demo      install mtcli, then train, translate and evaluate (about 5 minutes)"
 	@echo "make test      run the tests (about 5 minutes)"
-	@echo "make test-all  run the tests, the long tests, and the CPU tests as two other CPUs"
-	@echo "make lint      run ruff and mypy"
-	@echo "make clean     remove everything that make has made"
+	@echo "make test-all  also run the long tests, and the cpu tests as two other CPUs"
+	@echo "make lint      check style and types with ruff and mypy"
+	@echo "make clean     delete .venv, runs and all caches"
 
 .venv/core: pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -37,8 +37,8 @@ demo: .venv/core
 	$(BIN)/mtcli attention $(DEMO) 'Where did you buy the red hat?'
 	$(BIN)/mtcli evaluate $(DEMO) data/demo/test.en data/demo/test.de
 	@echo
-	@echo "How it went: $(DEMO)/report.html (open it in a browser)"
-	@echo "Now yours:   echo 'The old woman reads a book.' | $(BIN)/mtcli translate $(DEMO)"
+	@echo "Training report: $(DEMO)/report.html (open it in a browser)"
+	@echo "Try it:          echo 'The old woman reads a book.' | $(BIN)/mtcli translate $(DEMO)"
 
 test: .venv/extras
 	$(PYTEST) -m "not long"
@@ -52,8 +52,9 @@ lint: .venv/extras
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/codespell
 
-configs/reference.yaml: mtcli/config/sections.py mtcli/config/architectures.py mtcli/config/reference.py | .venv/core
+configs/reference.yaml: mtcli/config/base.py mtcli/config/sections.py mtcli/config/transformers.py mtcli/config/rnn.py mtcli/config/search.py mtcli/config/reference.py | .venv/core
 	$(BIN)/python -m mtcli.config.reference > $@
 
 clean:

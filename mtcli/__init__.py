@@ -1,25 +1,37 @@
-"""mtcli: two text files become a translator of your own."""
+"""Neural machine translation: train, translate, evaluate."""
 
 TYPE_CHECKING = False  # not from typing: Ctrl-C during that import would print a traceback
 if TYPE_CHECKING:
-    from mtcli.options import EngineOptions, SearchOptions
-    from mtcli.translation import Translation, Translator
+    from mtcli.config.search import EngineOptions, SearchOptions
+    from mtcli.evaluation.evaluate import Evaluation, evaluate_model
+    from mtcli.translation.line_translator import Translation
+    from mtcli.translation.translator import Translator
 
 __version__ = "0.2.0"
-__all__ = ["EngineOptions", "SearchOptions", "Translation", "Translator", "__version__"]
+__all__ = [
+    "EngineOptions",
+    "Evaluation",
+    "SearchOptions",
+    "Translation",
+    "Translator",
+    "__version__",
+    "evaluate_model",
+]
 
-_PLACES = {
-    "EngineOptions": "mtcli.options",
-    "SearchOptions": "mtcli.options",
-    "Translation": "mtcli.translation",
-    "Translator": "mtcli.translation",
+_MODULES = {
+    "EngineOptions": "mtcli.config.search",
+    "Evaluation": "mtcli.evaluation.evaluate",
+    "SearchOptions": "mtcli.config.search",
+    "Translation": "mtcli.translation.line_translator",
+    "Translator": "mtcli.translation.translator",
+    "evaluate_model": "mtcli.evaluation.evaluate",
 }
 
 
 def __getattr__(name: str) -> object:
-    """What programs use, imported when they do: `import mtcli` itself costs nothing."""
-    if name not in _PLACES:
+    """Import a public name on first use, so that `import mtcli` is fast."""
+    if name not in _MODULES:
         raise AttributeError(f"module 'mtcli' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_PLACES[name]), name)
+    return getattr(import_module(_MODULES[name]), name)

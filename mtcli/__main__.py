@@ -1,4 +1,4 @@
-"""`python -m mtcli` is `mtcli`."""
+"""Entry point of `mtcli` and `python -m mtcli`."""
 
 import os
 import sys
@@ -7,33 +7,33 @@ import sys
 def main() -> None:
     """Run the command line."""
     try:
-        _start_quietly()
+        _silence_early_interrupts()
         from mtcli.cli import app
 
-        app()
+        app(prog_name="mtcli")
     except KeyboardInterrupt:
-        _leave(130)
+        _exit_without_cleanup_if_needed(130)
         sys.exit(130)
     except SystemExit as exit_:
-        _leave(exit_.code)
+        _exit_without_cleanup_if_needed(exit_.code)
         raise
     except Exception:
-        if not _is_one_of_many():
+        if not _is_distributed():
             raise
         import traceback
 
-        from mtcli.cli.team import wait_for_turn
+        from mtcli.cli.launcher import delay_by_rank
 
-        wait_for_turn(1)
+        delay_by_rank(1)
         traceback.print_exc()
-        _leave(1)
+        _exit_without_cleanup_if_needed(1)
 
 
-def _start_quietly() -> None:
-    """Let Ctrl-C end the program without a traceback while it is still loading modules.
+def _silence_early_interrupts() -> None:
+    """Install a handler that ends the process without a traceback if Ctrl-C arrives during imports.
 
-    A KeyboardInterrupt inside an import is not reliable: extension modules replace it by errors of
-    their own, and Python ignores it in the callbacks of an import.
+    A KeyboardInterrupt inside an import is not reliable: extension modules replace it with other
+    errors, and Python ignores it in import callbacks.
     """
     import atexit
     import signal
@@ -48,23 +48,23 @@ def _start_quietly() -> None:
 
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, handle)
-        atexit.register(signal.signal, signal.SIGINT, signal.SIG_DFL)  # quiet at the end, too
+        atexit.register(signal.signal, signal.SIGINT, signal.SIG_DFL)  # no traceback at exit
 
 
-def _is_one_of_many() -> bool:
-    """Whether others work with this process. (`mtcli.distributed` imports torch to say so.)"""
+def _is_distributed() -> bool:
+    """Return whether this is one of several training processes (without importing torch)."""
     return "RANK" in os.environ and "WORLD_SIZE" in os.environ
 
 
-def _leave(code: str | int | None) -> None:
-    """End the process at once if tidying up could wait or crash.
+def _exit_without_cleanup_if_needed(code: str | int | None) -> None:
+    """Exit at once if the interpreter's cleanup could hang or crash.
 
-    One of many processes could wait for others that are dead. Python crashes if a thread of
-    `run_interruptibly` comes back from C++ while it exits.
+    A distributed process could wait for processes that have exited. Python crashes if a thread
+    started by `run_interruptibly` returns from C++ during the cleanup.
     """
-    from mtcli.signals import is_working
+    from mtcli.signals import has_background_thread
 
-    if is_working() or _is_one_of_many():
+    if has_background_thread() or _is_distributed():
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code if isinstance(code, int) else int(bool(code)))

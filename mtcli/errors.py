@@ -1,11 +1,11 @@
-"""The errors a user can cause and repair. Everything else is a bug and keeps its traceback."""
+"""Errors that the user can fix. Everything else is a bug and keeps its traceback."""
 
-# What helps against damaged files.
+# Hint for damaged model files.
 COPY_AGAIN = "copy the model again from an intact source, or retrain it with --fresh"
 
 
 class MtcliError(Exception):
-    """What went wrong, where, and (as `hint`) what to do about it."""
+    """An error that the user can fix; `hint` says how."""
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
@@ -17,7 +17,7 @@ class MtcliError(Exception):
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal that ends the program at once; `message`, if any, is printed."""
+    """A signal that ends the program at once; the message, if any, is printed."""
 
     def __init__(self, signal: int, message: str = "") -> None:
         super().__init__(message)
@@ -25,12 +25,12 @@ class Interrupted(KeyboardInterrupt):
 
     @property
     def exit_code(self) -> int:
-        """The exit code of shells for a program that a signal has ended."""
+        """Exit code that shells use for a program ended by this signal."""
         return 128 + self.signal
 
 
 class ConfigError(MtcliError):
-    """The configuration file or a --set override is not usable."""
+    """The configuration file or a --set override is invalid."""
 
 
 class OptionsError(ConfigError, ValueError):
@@ -38,12 +38,12 @@ class OptionsError(ConfigError, ValueError):
 
 
 class DataError(MtcliError):
-    """A corpus, a tokenizer file or standard input is not usable."""
+    """A corpus, a tokenizer file or standard input cannot be used."""
 
 
 class CheckpointError(MtcliError):
-    """A run directory is missing, incomplete, or made by an incompatible version."""
+    """A model directory is missing, incomplete, or written by an incompatible version."""
 
 
 class EngineError(MtcliError):
-    """A model cannot be executed in the way that was asked for."""
+    """The model cannot run with the requested engine or options."""

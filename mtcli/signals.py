@@ -1,4 +1,4 @@
-"""Signals that end a command: SIGINT (Ctrl-C), SIGTERM and SIGHUP (the terminal is gone)."""
+"""Handling of signals that end a command: SIGINT (Ctrl-C), SIGTERM, SIGHUP (terminal closed)."""
 
 import os
 import signal
@@ -14,15 +14,15 @@ T = TypeVar("T")
 Handler = Callable[[int, FrameType | None], None]
 
 _JOIN_SECONDS = 0.1
-_THREAD = "mtcli-work"
+_THREAD_NAME = "mtcli-work"
 
 
 @contextmanager
-def handling(handler: Handler) -> Iterator[None]:
+def handle_signals(handler: Handler) -> Iterator[None]:
     """Run the block with `handler` for the signals that end a command.
 
-    A signal that is ignored stays so: SIGHUP under nohup, SIGINT in a background job of a script.
-    Only the main thread can handle signals: in another one the block runs without.
+    Ignored signals stay ignored: SIGHUP under nohup, SIGINT in a background job of a script. Only
+    the main thread can handle signals; in other threads the block runs without `handler`.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -30,36 +30,36 @@ def handling(handler: Handler) -> Iterator[None]:
     names = ("SIGINT", "SIGTERM", "SIGHUP")  # Windows has no SIGHUP
     numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
     numbers = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]
-    before = [signal.signal(number, handler) for number in numbers]
+    previous = [signal.signal(number, handler) for number in numbers]
     try:
         yield
     finally:
-        for number, old in zip(numbers, before, strict=True):
-            signal.signal(number, old)
+        for number, old_handler in zip(numbers, previous, strict=True):
+            signal.signal(number, old_handler)
 
 
 @contextmanager
-def raising(message: str) -> Iterator[None]:
+def raise_on_signals(message: str) -> Iterator[None]:
     """Run the block so that a signal raises `Interrupted` with `message`.
 
-    The block must have nothing to save or to clean up: a signal during an import ends the process
-    at once, because extension modules turn an exception there into another one.
+    The block must not need to save or clean up anything: a signal during an import ends the process
+    immediately, because extension modules replace exceptions that are raised while they load.
     """
 
     def handle(number: int, frame: FrameType | None) -> None:
         if is_importing(frame):
             if os.environ.get("RANK", "0") == "0":
-                with suppress(OSError):  # the terminal is gone
+                with suppress(OSError):  # the terminal was closed
                     os.write(2, f"{message}\n".encode())
             os._exit(128 + number)
         raise Interrupted(number, message)
 
-    with handling(handle):
+    with handle_signals(handle):
         yield
 
 
 def is_importing(frame: FrameType | None) -> bool:
-    """Return whether `frame` runs as part of an import."""
+    """Return whether `frame` is part of an import."""
     while frame is not None:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
             return True
@@ -68,11 +68,11 @@ def is_importing(frame: FrameType | None) -> bool:
 
 
 def run_interruptibly(function: Callable[[], T]) -> T:
-    """Return the result of `function` while signal handlers can raise in this thread.
+    """Return the result of `function`; let signal handlers raise exceptions while it runs.
 
-    Python runs signal handlers in the main thread, and not before a call into C++ returns. So
-    `function` runs in another thread, which keeps running after an exception in a handler: see
-    `is_working`.
+    Python runs signal handlers in the main thread, after calls into C++ have returned. Thus
+    `function` runs in another thread, which continues if a handler raises: see
+    `has_background_thread`.
     """
     results: list[T] = []
     errors: list[BaseException] = []
@@ -83,7 +83,7 @@ def run_interruptibly(function: Callable[[], T]) -> T:
         except BaseException as error:
             errors.append(error)
 
-    thread = threading.Thread(target=work, name=_THREAD, daemon=True)
+    thread = threading.Thread(target=work, name=_THREAD_NAME, daemon=True)
     thread.start()
     while thread.is_alive():
         thread.join(_JOIN_SECONDS)
@@ -92,9 +92,9 @@ def run_interruptibly(function: Callable[[], T]) -> T:
     return results[0]
 
 
-def is_working() -> bool:
+def has_background_thread() -> bool:
     """Return whether a thread of `run_interruptibly` is still running.
 
-    Then end the process with `os._exit`: Python crashes if such a thread returns while it exits.
+    If so, end the process with `os._exit`: Python crashes if the thread returns during exit.
     """
-    return any(thread.name == _THREAD for thread in threading.enumerate())
+    return any(thread.name == _THREAD_NAME for thread in threading.enumerate())

@@ -1,4 +1,4 @@
-"""Text becomes pieces and ids, and comes back: SentencePiece, trained by mtcli itself."""
+"""SentencePiece tokenizers: training, files, and conversion between text, pieces and ids."""
 
 import io
 import re
@@ -12,62 +12,83 @@ import sentencepiece
 from mtcli.errors import COPY_AGAIN, CheckpointError, ConfigError
 
 if TYPE_CHECKING:
-    from mtcli.config import TokenizerConfig
+    from mtcli.config.sections import TokenizerConfig
 
-# Every vocabulary begins with these four, on both sides and in every model.
-PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
-# The files of a model directory: one shared vocabulary, or one for each language.
+IGNORE_INDEX = -100  # label of positions that the loss ignores
+WORD_START = "▁"  # SentencePiece's symbol for the space before a word
+# Files in a model directory: one shared vocabulary, or one per language.
 _SHARED, _SEPARATE = "tokenizer.model", ("source.model", "target.model")
 TOKENIZERS = (_SHARED, *_SEPARATE)
 
 MAX_PIECE_LENGTH = 16  # characters; SentencePiece's default (max_sentencepiece_length)
 
 
+@dataclass(frozen=True)
+class SpecialIds:
+    """Ids of the special tokens. The defaults are those of vocabularies that mtcli trains."""
+
+    pad: int = 0
+    unk: int = 1
+    bos: int = 2
+    eos: int = 3
+
+
+DEFAULT_SPECIAL_IDS = SpecialIds()
+
+
 class Tokenizer:
-    """One vocabulary: text <-> pieces <-> ids. Symbols such as </s> in a text are plain text."""
+    """Vocabulary of one or both languages. Symbols such as </s> in a text are ordinary text."""
 
     def __init__(self, model: bytes) -> None:
         self.model = model
         self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-        self.vocabulary: list[str] = self.pieces_of(range(self._processor.get_piece_size()))
+        self.vocabulary: list[str] = self.ids_to_pieces(range(self._processor.get_piece_size()))
 
     def __len__(self) -> int:
         return len(self.vocabulary)
 
-    def pieces(self, text: str) -> list[str]:
-        """The subwords of `text`."""
-        return self.pieces_of_each([text])[0]
+    @property
+    def special(self) -> SpecialIds:
+        """Ids of the special tokens of this vocabulary."""
+        processor = self._processor
+        return SpecialIds(
+            processor.pad_id(), processor.unk_id(), processor.bos_id(), processor.eos_id()
+        )
 
-    def pieces_of_each(self, texts: Sequence[str]) -> list[list[str]]:
-        """The subwords of many texts.
+    def tokenize(self, text: str) -> list[str]:
+        """Return the pieces of `text`."""
+        return self.tokenize_batch([text])[0]
 
-        By way of their ids: asked for strings, SentencePiece gives what it does not know as it
-        stands in the text, and a </s> made of unknown characters would then end the sentence.
+    def tokenize_batch(self, texts: Sequence[str]) -> list[list[str]]:
+        """Return the pieces of each text.
+
+        The text is converted to ids first: when asked for strings, SentencePiece returns unknown
+        characters unchanged, and a </s> among them would end the sentence.
         """
-        rows = self._processor.encode([_encodable(text) for text in texts], num_threads=1)
+        rows = self._processor.encode([_replace_surrogates(text) for text in texts], num_threads=1)
         return [[self.vocabulary[i] for i in row] for row in rows]
 
-    def ids(self, pieces: Sequence[str]) -> list[int]:
-        """The numbers of `pieces`, with nothing added."""
+    def pieces_to_ids(self, pieces: Sequence[str]) -> list[int]:
+        """Return the ids of `pieces`, without BOS and EOS."""
         return self._processor.piece_to_id(list(pieces))
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
-        """The ids of many lines, computed on all cores."""
+        """Return the ids of each line, without BOS and EOS; use all cores."""
         return cast(list[list[int]], self._processor.encode(list(lines), num_threads=-1))
 
     @property
     def is_bpe(self) -> bool:
-        """Whether pieces were found by byte pair encoding; else by a unigram language model."""
-        # Of a merge the score is its rank, counted down from 0; of a unigram it is a logarithm.
+        """Whether this is a BPE model, not a unigram model."""
+        # BPE scores are merge ranks, counted down from 0; unigram scores are log-probabilities.
         scores = [self.score(i) for i in range(len(self)) if self.is_plain(i)]
         return all(score == round(score) for score in scores)
 
     def score(self, piece_id: int) -> float:
-        """How early a piece was merged (the higher), or the logarithm of its probability."""
+        """Return the score of a piece: BPE merge priority or unigram log-probability."""
         return self._processor.get_score(piece_id)
 
     def is_plain(self, piece_id: int) -> bool:
-        """Whether a piece stands for its characters: not for a byte, nor for a symbol."""
+        """Return whether a piece is ordinary text, not a byte or a special symbol."""
         processor = self._processor
         return not (
             processor.is_control(piece_id)
@@ -76,42 +97,48 @@ class Tokenizer:
             or processor.is_unused(piece_id)
         )
 
-    def pieces_of(self, ids: Iterable[int]) -> list[str]:
-        """The pieces that `ids` stand for."""
+    def ids_to_pieces(self, ids: Iterable[int]) -> list[str]:
+        """Return the pieces of `ids`."""
         return self._processor.id_to_piece(list(ids))
 
-    def text(self, pieces: Sequence[str]) -> str:
-        """The text that `pieces` spell."""
-        return self.text_of_each([pieces])[0]
+    def detokenize(self, pieces: Sequence[str]) -> str:
+        """Return the text of `pieces`."""
+        return self.detokenize_batch([pieces])[0]
 
-    def text_of_each(self, rows: Sequence[Sequence[str]]) -> list[str]:
-        """The texts that many rows of pieces spell."""
-        spelt = [list(row) for row in rows if row]  # SentencePiece cannot tell what [] is made of
-        texts = iter(self._processor.decode(spelt, num_threads=1) if spelt else [])
+    def detokenize_batch(self, rows: Sequence[Sequence[str]]) -> list[str]:
+        """Return the text of each row of pieces."""
+        # SentencePiece cannot decode []: it checks the first element to tell pieces from ids.
+        non_empty = [list(row) for row in rows if row]
+        texts = iter(self._processor.decode(non_empty, num_threads=1) if non_empty else [])
         return [cast(str, next(texts)) if row else "" for row in rows]
 
 
 @dataclass(frozen=True)
 class Tokenizers:
-    """The tokenizers of both languages; one and the same object if the vocabulary is shared."""
+    """Tokenizers of both languages; the same object if the vocabulary is shared."""
 
     source: Tokenizer
     target: Tokenizer
 
     @property
     def is_shared(self) -> bool:
-        """Whether one vocabulary serves both languages."""
+        """Whether both languages use one vocabulary."""
         return self.source is self.target
 
+    @property
+    def special(self) -> SpecialIds:
+        """Ids of the special tokens, which are the same in both vocabularies."""
+        return self.target.special
+
     def files(self) -> dict[str, bytes]:
-        """What a model directory keeps: file names and contents."""
+        """Return the names and contents of the files for a model directory."""
         if self.is_shared:
             return {_SHARED: self.source.model}
         return dict(zip(_SEPARATE, (self.source.model, self.target.model), strict=True))
 
 
-def _encodable(text: str) -> str:
-    """`text` with U+FFFD for what UTF-8 cannot say: halves of surrogate pairs."""
+def _replace_surrogates(text: str) -> str:
+    """Return `text` with U+FFFD for unpaired surrogates, which UTF-8 cannot encode."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -120,7 +147,7 @@ def _encodable(text: str) -> str:
 
 
 def normalizer(rule: str) -> Callable[[str], str]:
-    """Return SentencePiece's normalization, the first thing that happens to a text."""
+    """Return the function that SentencePiece applies to a text before tokenization."""
     normalize: Callable[[str], str] = sentencepiece.SentencePieceNormalizer(
         rule_name=rule
     ).normalize
@@ -130,19 +157,19 @@ def normalizer(rule: str) -> Callable[[str], str]:
 def train_tokenizers(
     source: Sequence[str], target: Sequence[str], options: "TokenizerConfig"
 ) -> Tokenizers:
-    """Learn the pieces of the given lines: one vocabulary for both languages, or one for each."""
+    """Train one tokenizer for both languages, or one for each."""
     if options.is_shared:
         limit = max(1, options.sample_lines // 2)
-        shared = _train([*_sampled(source, limit), *_sampled(target, limit)], options)
+        shared = _train([*_sample_lines(source, limit), *_sample_lines(target, limit)], options)
         return Tokenizers(shared, shared)
     limit = options.sample_lines
     return Tokenizers(
-        _train(_sampled(source, limit), options), _train(_sampled(target, limit), options)
+        _train(_sample_lines(source, limit), options), _train(_sample_lines(target, limit), options)
     )
 
 
-def tokenizers_of(files: Mapping[str, bytes]) -> Tokenizers:
-    """The tokenizers that `Tokenizers.files` has told of."""
+def tokenizers_from_files(files: Mapping[str, bytes]) -> Tokenizers:
+    """Create the tokenizers from file contents, as returned by `Tokenizers.files`."""
     if _SHARED in files:
         shared = Tokenizer(files[_SHARED])
         return Tokenizers(shared, shared)
@@ -151,13 +178,13 @@ def tokenizers_of(files: Mapping[str, bytes]) -> Tokenizers:
 
 
 def tokenizer_names(directory: Path) -> tuple[str, ...]:
-    """Return the names of the tokenizer files that `load_tokenizers` reads; none is an error."""
+    """Return the names of the files that `load_tokenizers` reads, or () if there are none."""
     names = (_SHARED,) if (directory / _SHARED).exists() else _SEPARATE
     return names if any((directory / name).exists() for name in names) else ()
 
 
 def load_tokenizers(directory: Path) -> Tokenizers:
-    """Return the tokenizers of a model directory."""
+    """Load the tokenizers of a model directory."""
     names = tokenizer_names(directory)
     if not names:
         raise CheckpointError(f"{directory} has no {_SHARED}", hint=COPY_AGAIN)
@@ -177,8 +204,8 @@ def _load(path: Path) -> Tokenizer:
         ) from error
 
 
-def _sampled(lines: Sequence[str], limit: int) -> Sequence[str]:
-    """At most `limit` lines, taken evenly from all parts of the corpus."""
+def _sample_lines(lines: Sequence[str], limit: int) -> Sequence[str]:
+    """Return at most `limit` lines, evenly spaced over the corpus."""
     stride = -(-len(lines) // limit)
     return lines[::stride] if stride > 1 else lines
 
@@ -195,25 +222,25 @@ def _train(lines: Sequence[str], options: "TokenizerConfig") -> Tokenizer:
             byte_fallback=options.byte_fallback,
             character_coverage=options.character_coverage,
             normalization_rule_name=options.normalization,
-            pad_id=PAD_ID,
-            unk_id=UNK_ID,
-            bos_id=BOS_ID,
-            eos_id=EOS_ID,
-            # SentencePiece passes over longer lines; its own limit is a paragraph's length.
+            pad_id=DEFAULT_SPECIAL_IDS.pad,
+            unk_id=DEFAULT_SPECIAL_IDS.unk,
+            bos_id=DEFAULT_SPECIAL_IDS.bos,
+            eos_id=DEFAULT_SPECIAL_IDS.eos,
+            # SentencePiece skips longer lines; its default limit is 4192 bytes.
             max_sentence_length=max(4192, max(len(line.encode()) for line in lines)),
             minloglevel=2,
         )
     except RuntimeError as error:
-        raise _too_small(options, str(error)) from error
+        raise _training_error(options, str(error)) from error
     return Tokenizer(model.getvalue())
 
 
-def _too_small(options: "TokenizerConfig", reason: str) -> ConfigError:
-    needed = re.search(r"smaller than required_chars\. \d+ vs (\d+)", reason)
-    if needed is None:
-        return ConfigError(f"SentencePiece cannot learn from this text: {reason.strip()}")
+def _training_error(options: "TokenizerConfig", reason: str) -> ConfigError:
+    required = re.search(r"smaller than required_chars\. \d+ vs (\d+)", reason)
+    if required is None:
+        return ConfigError(f"SentencePiece cannot train on this text: {reason.strip()}")
     return ConfigError(
-        f"tokenizer.vocab_size={options.vocab_size} is too small: the bytes and the characters of "
-        f"this text need {needed[1]} pieces",
+        f"tokenizer.vocab_size={options.vocab_size} is too small: the bytes and characters of "
+        f"this text need {required[1]} pieces",
         hint="raise tokenizer.vocab_size, or lower tokenizer.character_coverage",
     )

@@ -1,8 +1,8 @@
 """Fixtures: a corpus of sixty pairs, its tokenizer, and small models.
 
-What a test model outputs is known only for the models of `handmade`. `tiny_trained` and `trained`
-output something else on another CPU: use them where only files, counts and messages matter, or
-where two ways of computing the same are compared.
+Only the models from `handmade` have a known output. The output of `tiny_trained` and `trained`
+depends on the CPU: use them only to test files, counts and messages, or to compare two computations
+of the same result.
 """
 
 import faulthandler
@@ -18,31 +18,27 @@ import torch
 from hypothesis import settings
 
 from handmade import make_copying_model, make_unigram_model
-from mtcli.config import (
-    Config,
-    DecoderOnlyConfig,
-    RnnConfig,
-    TokenizerConfig,
-    TransformerConfig,
-    load_config,
-)
-from mtcli.data import Corpus
+from mtcli.config.load import load_config
+from mtcli.config.rnn import RnnConfig
+from mtcli.config.sections import Config, TokenizerConfig
+from mtcli.config.transformers import DecoderOnlyConfig, TransformerConfig
+from mtcli.data.corpus import Corpus
 from mtcli.tokenizer import Tokenizers, train_tokenizers
-from mtcli.training import train_run
+from mtcli.training.run import train_run
 
-settings.register_profile("mtcli", deadline=None)  # laws, not clocks
+settings.register_profile("mtcli", deadline=None)  # tests must not depend on the speed of a CPU
 settings.load_profile("mtcli")
-# Ctrl-C is tested, and ignored in a background job of a shell script.
+# Tests send SIGINT, which a background job of a shell script ignores by default.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 torch.set_num_threads(1)
-os.environ["OMP_NUM_THREADS"] = "1"  # the same for the processes that tests start
+os.environ["OMP_NUM_THREADS"] = "1"  # for processes that tests start
 
 _HARD_LIMIT = 900  # seconds
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol() -> Iterator[None]:
-    """End the process if a test hangs where the signal of pytest-timeout is not handled."""
+    """End the process if a test hangs in code that pytest-timeout cannot interrupt."""
     faulthandler.dump_traceback_later(_HARD_LIMIT, exit=True)
     try:
         return (yield)
@@ -134,7 +130,7 @@ def tiny_config(corpus_files: tuple[Path, Path]) -> Config:
 
 @pytest.fixture
 def tiny_options() -> list[str]:
-    """The settings of `tiny_config` as the command line takes them."""
+    """Return the settings of `tiny_config` as command-line options."""
     return [part for key, value in TINY_SETTINGS.items() for part in ("--set", f"{key}={value}")]
 
 
@@ -166,7 +162,7 @@ def test_lines() -> list[str]:
 
 @pytest.fixture(scope="session")
 def small_settings(tmp_path_factory) -> list[tuple[str, object]]:
-    """A part of the demo corpus, and a model that learns from it in some fifteen seconds."""
+    """Return settings for a part of the demo corpus; training takes about fifteen seconds."""
     directory = tmp_path_factory.mktemp("small")
     for side in ("en", "de"):
         lines = (DEMO / f"train.{side}").read_text(encoding="utf-8").splitlines(keepends=True)
@@ -176,39 +172,39 @@ def small_settings(tmp_path_factory) -> list[tuple[str, object]]:
     return [("data.train", files), ("data.dev", dev), *SMALL.items()]
 
 
-def made_once(tmp_path_factory, name: str, make: Callable[[Path], object]) -> Path:
-    """Return a directory that the first of all pytest processes makes, and the others wait for."""
+def create_once(tmp_path_factory, name: str, create: Callable[[Path], object]) -> Path:
+    """Return a directory that one pytest process creates while the others wait for it."""
     root = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         root = root.parent
     with (root / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (root / f"{name}.made").exists():
-            make(root / name)
+            create(root / name)
             (root / f"{name}.made").touch()
     return root / name
 
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory, small_settings) -> Path:
-    """Return the directory of a model that has learned something; tests only read it."""
+    """Return the directory of a trained model; tests only read it."""
     config = load_config(None, small_settings)
-    return made_once(
+    return create_once(
         tmp_path_factory, "trained", lambda path: train_run(config, path, lambda _: None)
     )
 
 
 @pytest.fixture(scope="session")
 def tiny_trained(tmp_path_factory) -> Path:
-    """Return the directory of a model that has hardly learned anything; tests only read it."""
+    """Return the directory of an under-trained model; tests only read it."""
     directory = tmp_path_factory.mktemp("tiny")
     for path, lines in zip(("train.en", "train.de"), zip(*tiny_pairs(), strict=True), strict=True):
         (directory / path).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     files = [str(directory / name) for name in ("train.en", "train.de")]
-    longer = {"train.steps": 60, "train.validate_every": 60}  # until it says anything at all
+    longer = {"train.steps": 60, "train.validate_every": 60}  # fewer steps give empty translations
     settings = {**TINY_SETTINGS, **longer}
     config = load_config(None, [("data.train", files), *settings.items()])
-    return made_once(
+    return create_once(
         tmp_path_factory, "tiny_trained", lambda path: train_run(config, path, lambda _: None)
     )
 
@@ -221,9 +217,9 @@ def copying_model(tmp_path_factory, tokenizers) -> Path:
 
 @pytest.fixture(scope="session")
 def repeating_model(tmp_path_factory, tokenizers) -> Path:
-    """Return the directory of a model that outputs "mag mag mag" and never ends.
+    """Return the directory of a model that repeats "mag" and never outputs EOS.
 
-    Where "mag" must not be repeated, it outputs "mag sieht" and ends.
+    If "mag" must not be repeated, the model outputs "mag sieht" and then EOS.
     """
     logits = {"▁mag": 60.0, "▁sieht": 40.0, "</s>": 20.0}
     directory = tmp_path_factory.mktemp("handmade") / "repeating"
@@ -232,9 +228,9 @@ def repeating_model(tmp_path_factory, tokenizers) -> Path:
 
 @pytest.fixture(scope="session")
 def hesitant_model(tmp_path_factory, tokenizers) -> Path:
-    """Return the directory of a model that prefers "mag" to the end, but not by much.
+    """Return the directory of a model that outputs "mag" with probability 73% and EOS with 27%.
 
-    The most likely piece is always "mag", the most likely translation is empty.
+    The most likely piece is always "mag", but the most likely translation is empty.
     """
     logits = {"▁mag": 1.0, "</s>": 0.0}
     directory = tmp_path_factory.mktemp("handmade") / "hesitant"
@@ -243,7 +239,7 @@ def hesitant_model(tmp_path_factory, tokenizers) -> Path:
 
 @pytest.fixture(scope="session")
 def random_pieces_model(tmp_path_factory, tokenizers) -> Path:
-    """Return the directory of a model with four equally likely pieces, which never ends."""
+    """Return the directory of a model that outputs four equally likely pieces and never EOS."""
     logits = dict.fromkeys(["▁mag", "▁sieht", "▁findet", "▁likes"], 20.0)
     directory = tmp_path_factory.mktemp("handmade") / "random"
     return make_unigram_model(directory, tokenizers, logits)

@@ -1,7 +1,7 @@
-"""Model directories with weights set by hand, so that every answer is known.
+"""Model directories with weights set by hand, so that every output is known.
 
-The margins between the best piece and the others are so large that neither the CPU nor the
-quantization changes an answer.
+The margins between the best piece and the others are so large that neither the CPU nor
+quantization changes an output.
 """
 
 from collections.abc import Mapping
@@ -10,16 +10,18 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from mtcli.checkpoint.directory import WeightsInfo, save_config
-from mtcli.checkpoint.files import write_file
-from mtcli.checkpoint.weights import save_weights
-from mtcli.config import Config, load_config
-from mtcli.models import build_model, parameters_of
+from mtcli.config.load import load_config
+from mtcli.config.sections import Config
+from mtcli.files import write_file
+from mtcli.model_dir.directory import WeightsInfo, save_config
+from mtcli.model_dir.weights import save_weights
+from mtcli.models import build_model
+from mtcli.models.base import parameters_of
 from mtcli.models.transformer import Transformer
-from mtcli.tokenizer import EOS_ID, Tokenizers
+from mtcli.tokenizer import DEFAULT_SPECIAL_IDS, Tokenizers
 
 _NEVER = -40.0  # logit of the pieces that must not be output
-_PIECES, _PLACES, _FLAG = slice(0, 48), slice(48, 176), slice(176, 192)  # parts of a vector
+_PIECES, _POSITIONS, _EOS_FLAG = slice(0, 48), slice(48, 176), slice(176, 192)  # parts of a vector
 _MAX_POSITIONS = 127
 _WIDTH = 192
 _SETTINGS = {
@@ -40,9 +42,9 @@ _SETTINGS = {
 def make_unigram_model(
     directory: Path, tokenizers: Tokenizers, logits: Mapping[str, float]
 ) -> Path:
-    """Write a model whose next piece depends on nothing.
+    """Write a model whose next piece does not depend on the source or the history.
 
-    `logits` has the logits of pieces; all other pieces are practically impossible.
+    `logits` maps pieces to their logits; all other pieces are practically impossible.
     """
     model = _zero_model({"model.d_model": 16}, tokenizers)
     nn.init.zeros_(model.decoder_norm.weight)
@@ -50,15 +52,15 @@ def make_unigram_model(
     model.to_logits.weight[:, 0] = _NEVER
     for piece, logit in logits.items():
         assert piece in tokenizers.target.vocabulary
-        model.to_logits.weight[tokenizers.target.ids([piece]), 0] = logit
+        model.to_logits.weight[tokenizers.target.pieces_to_ids([piece]), 0] = logit
     return _save(directory, model, {"model.d_model": 16}, tokenizers)
 
 
 def make_copying_model(directory: Path, tokenizers: Tokenizers) -> Path:
     """Write a model that outputs its source.
 
-    Each target position attends to the same position of the source, and behind the end of the
-    source to its EOS. The alignment is therefore known, too.
+    Each target position attends to the same source position, or to the source EOS if the source is
+    shorter. The alignment is therefore known, too.
     """
     settings = {
         "model.d_model": _WIDTH,
@@ -69,17 +71,18 @@ def make_copying_model(directory: Path, tokenizers: Tokenizers) -> Path:
     pieces = _piece_codes(len(tokenizers.source))
     source = model.source_embedding
     source.weight[:, _PIECES] = pieces / source.scale
-    source.weight[:, _FLAG] = _pairs(torch.full((8,), -1 / source.scale))
-    source.weight[EOS_ID, _FLAG] *= -1
-    places = _hadamard(128)[1:]
+    source.weight[:, _EOS_FLAG] = _interleave_negated(torch.full((8,), -1 / source.scale))
+    source.weight[DEFAULT_SPECIAL_IDS.eos, _EOS_FLAG] *= -1
+    codes = _hadamard(128)[1:]
     for positions in (model.source_positions, model.target_positions):
-        positions.vectors.weight[:, _PLACES] = places
+        positions.vectors.weight[:, _POSITIONS] = codes
     attention = model.decoder[0].cross_attention
     for linear in (attention.to_queries, attention.to_keys):
-        linear.weight[_PLACES, _PLACES] = torch.eye(128)
+        linear.weight[_POSITIONS, _POSITIONS] = torch.eye(128)
     attention.to_queries.weight *= 10
-    attention.to_queries.bias[_FLAG] = _pairs(torch.full((8,), 40.0))  # half of a matching place
-    attention.to_keys.weight[_FLAG, _FLAG] = torch.eye(16)
+    # The attention score of EOS is half that of a matching position.
+    attention.to_queries.bias[_EOS_FLAG] = _interleave_negated(torch.full((8,), 40.0))
+    attention.to_keys.weight[_EOS_FLAG, _EOS_FLAG] = torch.eye(16)
     attention.to_values.weight[_PIECES, _PIECES] = torch.eye(48)
     attention.to_output.weight[_PIECES, _PIECES] = 10 * torch.eye(48)
     model.to_logits.weight[:, _PIECES] = pieces
@@ -87,15 +90,17 @@ def make_copying_model(directory: Path, tokenizers: Tokenizers) -> Path:
 
 
 def _piece_codes(size: int) -> Tensor:
-    """Return codes [V, 48] of ±1 that differ from each other in at least a sixth of the numbers.
+    """Return codes [V, 48] of ±1 that differ from each other in at least a sixth of the entries.
 
-    A number stands beside its opposite: the mean is zero, and int8 products do not saturate.
+    Each entry is followed by its negation: the mean is zero, and int8 products do not saturate.
     """
     rows, ids = _hadamard(8), torch.arange(size)
-    return _pairs(torch.cat([rows[ids // 64], rows[ids // 8 % 8], rows[ids % 8]], dim=1))
+    return _interleave_negated(
+        torch.cat([rows[ids // 64], rows[ids // 8 % 8], rows[ids % 8]], dim=1)
+    )
 
 
-def _pairs(x: Tensor) -> Tensor:
+def _interleave_negated(x: Tensor) -> Tensor:
     return torch.stack([x, -x], dim=-1).flatten(-2)
 
 
@@ -112,7 +117,7 @@ def _config(settings: Mapping[str, object]) -> Config:
 
 
 def _zero_model(settings: Mapping[str, object], tokenizers: Tokenizers) -> Transformer:
-    """Return a model whose norms are as usual and all other weights are zero."""
+    """Return a model with default norms and all other weights zero."""
     model = build_model(
         _config(settings).model, len(tokenizers.source), len(tokenizers.target)
     ).requires_grad_(False)

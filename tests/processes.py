@@ -1,4 +1,4 @@
-"""Processes that tests start. Every read and every wait has a limit, and nothing stays behind."""
+"""Start processes in tests. Every wait has a timeout, and no process outlives a test."""
 
 import os
 import select
@@ -10,12 +10,12 @@ from contextlib import contextmanager, suppress
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-LIMIT = 150.0  # seconds; far more than any process needs, less than the timeout of a test
+TIMEOUT = 150.0  # seconds: more than any process needs, less than the timeout of a test
 
 
 @contextmanager
 def started(command: Sequence[object] | str, **options: Any) -> Iterator[subprocess.Popen[Any]]:
-    """Run the block while `command` runs; a string is a shell command. Kill it in the end."""
+    """Run the `with` block while `command` runs, then kill it; a string is a shell command."""
     arguments = command if isinstance(command, str) else [str(part) for part in command]
     is_shell = isinstance(command, str)
     process = subprocess.Popen(arguments, shell=is_shell, start_new_session=True, **options)
@@ -23,7 +23,7 @@ def started(command: Sequence[object] | str, **options: Any) -> Iterator[subproc
         yield process
     finally:
         kill_all([process.pid, *descendants(process.pid)] if process.poll() is None else [])
-        process.wait(LIMIT)
+        process.wait(TIMEOUT)
         for stream in (process.stdin, process.stdout, process.stderr):
             with suppress(BrokenPipeError):
                 if stream is not None:
@@ -31,31 +31,31 @@ def started(command: Sequence[object] | str, **options: Any) -> Iterator[subproc
 
 
 def run(command: Sequence[object] | str, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run `command` to its end, with `stdin` as its input, and return its text output."""
+    """Run `command` with the text `stdin` as its input; return its exit code and output."""
     stdin = options.pop("stdin", None)
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     with started(command, **pipes, text=True, **options) as process:
-        stdout, stderr = process.communicate(stdin, timeout=LIMIT)
+        stdout, stderr = process.communicate(stdin, timeout=TIMEOUT)
     return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
 
 
 def output_of(command: Sequence[object] | str, **options: Any) -> str:
-    """Run `command`, which must succeed, and return what it prints."""
+    """Run `command`, which must succeed; return its stdout."""
     result = run(command, **options)
     assert result.returncode == 0, result.stderr
     return result.stdout
 
 
 class Output:
-    """Output of a process, read from a pipe or a terminal with a limit."""
+    """Output of a process, read from a pipe or a terminal with a timeout."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
         self.pending = b""
 
     def until(self, text: bytes) -> bytes:
-        """Read to the end of the first `text`, and return everything that was read."""
-        deadline = time.monotonic() + LIMIT
+        """Read up to and including the first `text`; return everything that was read."""
+        deadline = time.monotonic() + TIMEOUT
         while text not in self.pending:
             if not self._read_more(deadline):
                 raise AssertionError(f"the output ended without {text!r}: {self.pending!r}")
@@ -63,8 +63,8 @@ class Output:
         return before + text
 
     def line_with(self, text: bytes) -> bytes:
-        """Read to the end of the first line that contains `text`; return that line."""
-        deadline = time.monotonic() + LIMIT
+        """Read up to the first line that contains `text`; return that line."""
+        deadline = time.monotonic() + TIMEOUT
         while time.monotonic() < deadline:
             line = self.until(b"\n")
             if text in line:
@@ -73,7 +73,7 @@ class Output:
 
     def rest(self) -> bytes:
         """Read to the end of the output."""
-        deadline = time.monotonic() + LIMIT
+        deadline = time.monotonic() + TIMEOUT
         while self._read_more(deadline):
             pass
         return self.pending
@@ -81,7 +81,7 @@ class Output:
     def _read_more(self, deadline: float) -> bool:
         seconds = max(0.0, deadline - time.monotonic())
         if not select.select([self.descriptor], [], [], seconds)[0]:
-            raise AssertionError(f"nothing more came within the limit after {self.pending!r}")
+            raise AssertionError(f"no output within the timeout after {self.pending!r}")
         try:
             data = os.read(self.descriptor, 65536)
         except OSError:  # Linux: the other end of a terminal was closed
@@ -91,23 +91,23 @@ class Output:
 
 
 def wait_until(is_true: Any) -> None:
-    """Ask `is_true` again and again until it returns true."""
-    deadline = time.monotonic() + LIMIT
+    """Call `is_true` repeatedly until it returns true."""
+    deadline = time.monotonic() + TIMEOUT
     while not is_true():
-        assert time.monotonic() < deadline, "it did not happen within the limit"
+        assert time.monotonic() < deadline, "the condition did not become true within the timeout"
         time.sleep(0.01)
 
 
 def join(process: BaseProcess) -> None:
-    """Wait for the end of a `multiprocessing` process; kill it after the limit."""
-    process.join(LIMIT)
+    """Wait for a `multiprocessing` process; kill it after the timeout."""
+    process.join(TIMEOUT)
     if process.is_alive():
         process.kill()
-        process.join(LIMIT)
+        process.join(TIMEOUT)
 
 
 def descendants(pid: int) -> list[int]:
-    """Return the ids of the children of `pid`, of their children and so on."""
+    """Return the process IDs of all descendants of `pid`."""
     found = children(pid)
     for child in found:
         found += children(child)
@@ -115,14 +115,14 @@ def descendants(pid: int) -> list[int]:
 
 
 def children(pid: int) -> list[int]:
-    """Return the ids of the children of `pid`."""
+    """Return the process IDs of the children of `pid`."""
     command = ["pgrep", "-P", str(pid)]
-    shown = subprocess.run(command, capture_output=True, timeout=LIMIT, check=False).stdout
-    return [int(line) for line in shown.split()]
+    output = subprocess.run(command, capture_output=True, timeout=TIMEOUT, check=False).stdout
+    return [int(line) for line in output.split()]
 
 
 def kill_all(pids: Sequence[int]) -> None:
-    """Kill the processes that still exist."""
+    """Kill those processes that still exist."""
     for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)

@@ -1,5 +1,6 @@
-"""Every command and every mistake, as the user sees them."""
+"""Commands and error messages, as the user sees them."""
 
+import hashlib
 import json
 import os
 import pty
@@ -8,7 +9,7 @@ import signal
 import sys
 from pathlib import Path
 from subprocess import PIPE
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -16,10 +17,12 @@ from typer.testing import CliRunner
 import processes
 from mtcli import __version__
 from mtcli.__main__ import main
-from mtcli.checkpoint.directory import check_is_run
-from mtcli.checkpoint.files import write_file
-from mtcli.checkpoint.state import Progress, load_checked
-from mtcli.cli import app
+from mtcli.cli.base import app
+from mtcli.cli.options import name_options_in_errors
+from mtcli.errors import EngineError
+from mtcli.files import write_file
+from mtcli.model_dir.checkpoints import Progress, load_with_checksum
+from mtcli.model_dir.directory import check_is_run
 
 pytestmark = pytest.mark.cpu
 
@@ -36,29 +39,29 @@ def model(tiny_trained, tmp_path):
     return Path(shutil.copytree(tiny_trained, tmp_path / "model"))
 
 
-def test_version_and_help():
+def test_version_and_help_are_printed():
     assert run("--version").stdout == f"mtcli {__version__}\n"
-    shown = run("--help").stdout.partition("Commands")[2]
+    text = run("--help").stdout.partition("Commands")[2]
     commands = (
         *("train", "translate", "evaluate", "attention"),
         *("info", "export", "average", "config"),
     )
-    places = [shown.index(f" {command} ") for command in commands]
-    assert places == sorted(places)
-    assert "train nothing" in run("train", "--help").stdout
-    for command in ("train", "translate", "evaluate", "attention", "info", "export"):
+    positions = [text.index(f" {command} ") for command in commands]
+    assert positions == sorted(positions)
+    assert "without training" in run("train", "--help").stdout
+    for command in commands:
         result = run(command, "--help")
         assert result.exit_code == 0
         assert "Example:" in result.stdout
 
 
-def test_training_prints_its_result_to_stdout_and_the_rest_to_stderr(
+def test_training_prints_its_result_to_stdout_and_progress_to_stderr(
     corpus_files, tmp_path, tiny_options
 ):
     result = run("train", *corpus_files, "--out", tmp_path / "model", *tiny_options)
     assert result.exit_code == 0
     assert result.stdout.startswith(f"{tmp_path / 'model'}: dev BLEU ")
-    assert "54 training pairs; 6 dev pairs, held out of the corpus" in result.stderr
+    assert "54 training pairs; 6 dev pairs, held out from the corpus" in result.stderr
     assert "step 12: dev loss" in result.stderr
     again = run("train", *corpus_files, "--out", tmp_path / "model", *tiny_options)
     assert again.exit_code == 0
@@ -66,41 +69,41 @@ def test_training_prints_its_result_to_stdout_and_the_rest_to_stderr(
     assert again.stdout == result.stdout
 
 
-def test_a_complete_run_is_not_taken_for_one_of_other_files(corpus_files, tmp_path, tiny_options):
+def test_a_complete_run_is_not_reused_for_other_files(corpus_files, tmp_path, tiny_options):
     files = [Path(shutil.copy(path, tmp_path / path.suffix[1:])) for path in corpus_files]
     out = ["--out", tmp_path / "model"]
     first = run("train", *files, *out, *tiny_options)
-    shutil.rmtree(tmp_path / "model" / "checkpoints")  # they may be deleted
-    assert run("train", *corpus_files, *out).stdout == first.stdout  # the same pairs, elsewhere
+    shutil.rmtree(tmp_path / "model" / "checkpoints")  # users may delete them
+    assert run("train", *corpus_files, *out).stdout == first.stdout  # the same pairs in other files
     for path in files:
         path.unlink()
-    for others, says in (
+    for others, message in (
         (files, f"no such file: {files[0]}"),
-        (corpus_files[::-1], "was trained on other sentence pairs"),
-        ([*corpus_files, "--dev", *corpus_files], "was trained on other sentence pairs"),
+        (corpus_files[::-1], "was trained on different sentence pairs"),
+        ([*corpus_files, "--dev", *corpus_files], "was trained on different sentence pairs"),
     ):
         result = run("train", *others, *out)
         assert result.exit_code == 1
-        assert says in result.stderr
+        assert message in result.stderr
     moved = run("train", *out)
     assert moved.exit_code == 0
     assert "already complete" in moved.stderr
     assert moved.stdout == first.stdout
 
 
-def test_quiet_training_is_quiet(corpus_files, tmp_path, tiny_options):
+def test_quiet_training_prints_nothing_to_stderr(corpus_files, tmp_path, tiny_options):
     result = run("train", *corpus_files, "--out", tmp_path / "model", *tiny_options, "--quiet")
     assert result.stderr == ""
 
 
-def test_a_dev_set_of_ones_own_is_used(corpus_files, tmp_path, tiny_options):
+def test_training_uses_the_dev_files(corpus_files, tmp_path, tiny_options):
     options = ["--out", tmp_path / "model", "--dev", *corpus_files, *tiny_options]
     result = run("train", *corpus_files, *options)
     assert "60 training pairs; 60 dev pairs, from the dev files" in result.stderr
 
 
-def nothing(_path):
-    """Leave the files as they are."""
+def keep(_path):
+    """Change no files."""
 
 
 MISTAKES = {
@@ -129,8 +132,8 @@ MISTAKES = {
         [],
         "{path}/train.en, line 2: not valid UTF-8",
     ),
-    "a misspelt setting": (
-        nothing,
+    "a misspelled setting": (
+        keep,
         ["--set", "train.step=5"],
         "error: --set train.step=5: unknown key; did you mean train.steps?",
     ),
@@ -142,22 +145,28 @@ MISTAKES = {
         "x: unknown key",
     ),
     "no such config": (
-        nothing,
+        keep,
         ["--config", "none.yaml"],
         "no such file or recipe: none.yaml",
         "hint: `mtcli config` lists the recipes",
     ),
     "a directory as config": (
-        nothing,
+        keep,
         ["--config", "{path}"],
         "{path} is a directory",
         "hint: --config takes a YAML file",
+    ),
+    "an empty config": (
+        lambda path: (path / "c.yaml").write_text("# train:\n#   steps: 5\n"),
+        ["--config", "{path}/c.yaml"],
+        "{path}/c.yaml has no settings",
+        "hint: add settings, or omit --config",
     ),
     "blank lines only": (
         lambda path: [(path / f"train.{side}").write_text(" \n\n") for side in ("en", "de")],
         [],
         "every pair of {path}/train.en and {path}/train.de is blank on one side",
-        "hint: a line of one file is to be translated",
+        "hint: line N of one file must be the translation of line N of the other",
     ),
     "an empty config.yaml in --out": (
         lambda path: write_file(path / "model" / "config.yaml", ""),
@@ -168,13 +177,13 @@ MISTAKES = {
         lambda path: write_file(path / "model" / "config.yaml", "a: &a [1]\nb: *a\nc: ["),
         ["--fresh"],
         "{path}/model already exists and is not a run of mtcli",
-        "hint: choose another --out; nothing in it was touched",
+        "hint: choose another --out; mtcli changed nothing in this directory",
     ),
     "a damaged config.yaml in --out": (
         lambda path: write_file(path / "model" / "config.yaml", "format: 1\nmtcli: 0\ndata: ["),
         ["--fresh"],
         "{path}/model/config.yaml is damaged: line 3, column 8: expected",
-        "hint: copy it again; or, to retrain, remove {path}/model",
+        "hint: copy it again; to retrain, remove {path}/model",
     ),
     "something else in --out": (
         lambda path: ((path / "model").mkdir(), (path / "model" / "thesis.tex").touch()),
@@ -187,12 +196,12 @@ MISTAKES = {
         "{path}/model already exists and is not a run of mtcli",
     ),
     "no room for the vocabulary": (
-        nothing,
+        keep,
         ["--set", "tokenizer.vocab_size=20"],
         "tokenizer.vocab_size=20 is too small",
     ),
     "no such device": (
-        nothing,
+        keep,
         ["--set", "train.device=cuda:99"],
         "torch cannot use 'cuda:99' here",
     ),
@@ -200,10 +209,10 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_a_mistake_in_training_is_a_message_and_loses_nothing(
+def test_a_user_error_in_training_is_reported_and_changes_no_files(
     corpus_files, tmp_path, tiny_options, name
 ):
-    prepare, options, *says = MISTAKES[name]
+    prepare, options, *messages = MISTAKES[name]
     prepare(tmp_path)
     before = contents(tmp_path)
     options = [option.format(path=tmp_path) for option in options]
@@ -211,8 +220,8 @@ def test_a_mistake_in_training_is_a_message_and_loses_nothing(
     assert result.exit_code == 1
     assert result.stdout == ""
     assert result.stderr.startswith("error: ") or "\nerror: " in result.stderr
-    for line in says:
-        assert line.format(path=tmp_path) in result.stderr
+    for message in messages:
+        assert message.format(path=tmp_path) in result.stderr
     assert contents(tmp_path) == before
 
 
@@ -222,19 +231,21 @@ def contents(directory):
 
 
 @pytest.mark.parametrize(
-    ("out", "says"), [("train.en/a/b", "Not a directory"), ("/proc/x", "No such file")]
+    ("out", "message"), [("train.en/a/b", "Not a directory"), ("/proc/x", "No such file")]
 )
-def test_a_directory_that_cannot_be_made_is_told_before_any_work(corpus_files, tmp_path, out, says):
+def test_a_directory_that_cannot_be_created_is_reported_before_planning(
+    corpus_files, tmp_path, out, message
+):
     out = tmp_path / out
     result = run("train", *corpus_files, "--out", out)
     assert result.exit_code == 1
-    assert result.stderr.startswith(f"error: cannot make {out}: ")
-    assert says in result.stderr
+    assert result.stderr.startswith(f"error: cannot create {out}: ")
+    assert message in result.stderr
     assert "hint: choose another --out" in result.stderr
     assert len(result.stderr.splitlines()) == 2  # no plan
 
 
-def test_asking_whether_a_directory_can_be_made_leaves_nothing(tmp_path):
+def test_checking_whether_a_directory_can_be_created_leaves_no_files(tmp_path):
     check_is_run(tmp_path / "a" / "b")
     assert list(tmp_path.iterdir()) == []
 
@@ -265,11 +276,54 @@ def test_asking_whether_a_directory_can_be_made_leaves_nothing(tmp_path):
         ["nonsense"],
     ],
 )
-def test_wrong_usage_exits_with_2(arguments):
+def test_incorrect_usage_exits_with_status_2(arguments):
     assert run(*arguments).exit_code == 2
 
 
-def test_one_line_out_for_every_line_in(model):
+def test_the_dev_option_requires_two_files(corpus_files, tmp_path):
+    result = run("train", *corpus_files, "--dev", "dev.en", "--out", tmp_path / "model")
+    assert result.exit_code == 2
+    assert "--dev" in result.stderr
+    assert "expected two files, got dev.en and the option --out" in unwrap(result.stderr)
+
+
+def unwrap(panel: str) -> str:
+    """Return the text of a Typer panel without borders or line breaks."""
+    return " ".join(line.strip("│ ") for line in panel.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            ["--n-best", 5, "--beam-size", 2, "--format", "tsv"],
+            "--n-best 5 is larger than --beam-size 2",
+        ),
+        (["--n-best", 5, "--beam-size", 2, "--format", "tsv"], "raise --beam-size to at least"),
+        (["--length-penalty", "nan"], "--length-penalty nan is not between 0 and 10"),
+        (["--sampling", "--top-p", "nan"], "--top-p nan is not between 0.001 and 1"),
+        (["--top-k", 3], "--top-k requires --sampling"),
+        (["--top-k", 3, "--seed", 1], "--top-k, --seed require --sampling"),
+    ],
+)
+def test_an_error_names_the_option_that_the_user_typed(copying_model, options, message):
+    result = run("translate", copying_model, *options, stdin=b"water\n")
+    assert result.exit_code == 2
+    assert message in unwrap(result.stderr)
+
+
+def test_evaluate_names_the_option_that_the_user_typed(copying_model, corpus_files):
+    result = run("evaluate", copying_model, *corpus_files, "--length-penalty", "nan")
+    assert "--length-penalty nan is not between 0 and 10" in unwrap(result.stderr)
+
+
+def test_a_setting_that_was_not_passed_as_an_option_keeps_its_name():
+    with pytest.raises(EngineError) as error, name_options_in_errors(["beam_size"]):
+        raise EngineError("max_length=9 exceeds beam_size=4", hint="lower search.beam_size")
+    assert str(error.value) == "max_length=9 exceeds --beam-size 4\n  hint: lower search.beam_size"
+
+
+def test_every_input_line_gives_one_output_line(model):
     result = run("translate", model, stdin=b"the man sees a book\n\n \nwater\r\nx\xff\nno end")
     assert result.exit_code == 0
     assert result.stdout_bytes.count(b"\n") == 6
@@ -277,7 +331,7 @@ def test_one_line_out_for_every_line_in(model):
     assert "note: 1 of 6 lines were not valid UTF-8" in result.stderr
 
 
-def test_files_in_and_a_file_out(model, tmp_path, corpus_files):
+def test_several_files_are_translated_to_one_file(model, tmp_path, corpus_files):
     lines = run("translate", model, stdin=corpus_files[0].read_bytes()).stdout_bytes
     assert lines.count(b"\n") == 60
     out = tmp_path / "out.txt"
@@ -287,7 +341,7 @@ def test_files_in_and_a_file_out(model, tmp_path, corpus_files):
     assert out.read_bytes() == lines * 2
 
 
-def test_a_file_is_not_translated_onto_itself(model, corpus_files):
+def test_an_input_file_is_not_overwritten(model, corpus_files):
     before = corpus_files[0].read_bytes()
     result = run("translate", model, corpus_files[0], "--output", corpus_files[0])
     assert result.exit_code == 1
@@ -300,7 +354,7 @@ def jsonl(result):
     return [json.loads(line) for line in result.stdout.splitlines()]
 
 
-def test_what_is_asked_for_is_told(model):
+def test_n_best_scores_and_alignment_are_printed(model):
     lines = b"the man sees a book\nwater\n"
     plain = run("translate", model, stdin=lines).stdout.splitlines()
     extras = ["--n-best", 2, "--scores", "--alignment"]
@@ -309,18 +363,18 @@ def test_what_is_asked_for_is_told(model):
     assert [len(row) for row in rows] == [6, 6]
     assert [row[0] for row in rows] == plain
     assert all(float(row[1]) >= float(row[4]) for row in rows)
-    told = jsonl(run("translate", model, *extras, "--format", "jsonl", stdin=lines))
-    for row, facts, text in zip(rows, told, lines.decode().splitlines(), strict=True):
-        assert facts["text"] == text
-        assert [facts["translation"], f"{facts['score']:.4f}", facts["alignment"]] == row[:3]
-        assert facts["candidates"][1]["translation"] == row[3]
-        for link in facts["alignment"].split():
+    objects = jsonl(run("translate", model, *extras, "--format", "jsonl", stdin=lines))
+    for row, item, text in zip(rows, objects, lines.decode().splitlines(), strict=True):
+        assert item["text"] == text
+        assert [item["translation"], f"{item['score']:.4f}", item["alignment"]] == row[:3]
+        assert item["candidates"][1]["translation"] == row[3]
+        for link in item["alignment"].split():
             i, j = map(int, link.split("-"))
             assert i < len(text.split())
-            assert j < len(facts["translation"].split())
+            assert j < len(item["translation"].split())
 
 
-def test_jsonl_goes_in_and_out(model):
+def test_jsonl_keeps_other_fields_and_uses_prefixes(model):
     stdin = b'{"id": 7, "src": "water", "prefix": "das Haus"}\n\n{"src": "", "x": null}\n'
     options = ["--input-format", "jsonl", "--field", "src", "--prefix", "--max-length", 40]
     result = run("translate", model, *options, stdin=stdin)
@@ -331,24 +385,24 @@ def test_jsonl_goes_in_and_out(model):
     assert json.loads(last) == {"src": "", "x": None, "translation": ""}
 
 
-def test_a_translation_that_was_cut_off_is_marked_and_counted(repeating_model):
+def test_a_truncated_translation_is_marked_and_counted(repeating_model):
     options = ["--max-length", 2, "--format", "jsonl"]
     result = run("translate", repeating_model, *options, stdin=b"the man sees the tree\n")
-    [facts] = jsonl(result)
-    assert facts["translation"] == "mag mag"
-    assert facts["warnings"] == ["truncated"]
+    [item] = jsonl(result)
+    assert item["translation"] == "mag mag"
+    assert item["warnings"] == ["truncated"]
     assert "1 of 1 lines have a translation that was cut off" in result.stderr
     quiet = run("translate", repeating_model, *options, "--quiet", stdin=b"the man sees\n")
     assert quiet.stderr == ""
 
 
-def test_a_translation_that_repeats_itself_is_marked_and_counted(repeating_model):
+def test_a_repetitive_translation_is_marked_and_counted(repeating_model):
     result = run("translate", repeating_model, "--format", "jsonl", stdin=b"the man\n")
     assert jsonl(result)[0]["warnings"] == ["truncated", "repetition"]
     assert "1 of 1 lines have a translation that repeats itself" in result.stderr
 
 
-def test_invalid_bytes_are_an_error_if_one_wants_it(model, tmp_path):
+def test_strict_mode_refuses_invalid_utf8(model, tmp_path):
     (tmp_path / "in").write_bytes(b"water\nx\xff\nbread\n")
     result = run("translate", model, tmp_path / "in", "--strict")
     assert result.exit_code == 1
@@ -357,25 +411,25 @@ def test_invalid_bytes_are_an_error_if_one_wants_it(model, tmp_path):
 
 
 @pytest.mark.parametrize("engine", ["torch", "ctranslate2"])
-def test_sampling_is_the_same_with_the_same_seed(random_pieces_model, engine):
-    def sampled(seed):
+def test_the_same_seed_gives_the_same_samples(random_pieces_model, engine):
+    def samples(seed):
         options = ["--sampling", "--seed", seed, "--temperature", 1.5, "--engine", engine]
         lines = b"the man sees a book\n" * 5
         return run("translate", random_pieces_model, *options, stdin=lines).stdout
 
-    assert sampled(1) == sampled(1) != sampled(2)
-    assert len(set(sampled(1).splitlines())) == 5
+    assert samples(1) == samples(1) != samples(2)
+    assert len(set(samples(1).splitlines())) == 5
 
 
 @pytest.mark.parametrize("engine", ["torch", "ctranslate2"])
 @pytest.mark.parametrize("options", [["--no-repeat-ngram", 1], ["--repetition-penalty", 9]])
-def test_repetition_can_be_avoided(repeating_model, engine, options):
+def test_repetition_options_prevent_repetition(repeating_model, engine, options):
     command = ["translate", repeating_model, "--engine", engine, "--max-length", 5]
     assert run(*command, stdin=b"water\n").stdout == "mag mag mag mag mag\n"
     assert run(*command, *options, stdin=b"water\n").stdout == "mag sieht\n"
 
 
-def test_an_ensemble_translates(copying_model):
+def test_translate_accepts_an_ensemble(copying_model):
     stdin = b"the man sees a book\n"
     twice = run("translate", copying_model, "--ensemble", copying_model, stdin=stdin)
     assert twice.stdout_bytes == stdin
@@ -384,7 +438,7 @@ def test_an_ensemble_translates(copying_model):
     assert "nowhere is not a model directory" in wrong.stderr
 
 
-def test_an_export_is_written(model, tmp_path):
+def test_export_writes_to_a_new_directory_or_into_the_model(model, tmp_path):
     result = run("export", model, "--to", "ctranslate2", "--output", tmp_path / "plain")
     assert result.stdout == f"{tmp_path / 'plain'}\n"
     assert (tmp_path / "plain" / "model.bin").is_file()
@@ -406,9 +460,9 @@ def test_search_options_change_the_search(hesitant_model, beam_size, length_pena
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
-        (["translate", "{path}/none"], "{path}/none is not a model directory"),
+        (["translate", "{path}/none"], "{path}/none is not a model directory: it does not exist"),
         (["translate", "{path}/model", "{path}/none.txt"], "cannot open {path}/none.txt: No such"),
         (["translate", "{path}/model", "{path}"], "cannot open {path}: Is a directory"),
         (["translate", "{path}/model", "--output", "{path}"], "cannot open {path}: Is a dir"),
@@ -422,10 +476,10 @@ def test_search_options_change_the_search(hesitant_model, beam_size, length_pena
     ],
 )
 @pytest.mark.usefixtures("model", "corpus_files")
-def test_a_mistake_is_a_message(tmp_path, arguments, says):
+def test_a_user_error_is_reported(tmp_path, arguments, message):
     result = run(*(argument.format(path=tmp_path) for argument in arguments), stdin=b"")
     assert result.exit_code == 1
-    assert says.format(path=tmp_path) in result.stderr
+    assert message.format(path=tmp_path) in result.stderr
     assert result.stdout == ""
 
 
@@ -442,9 +496,9 @@ def test_evaluating_a_model_equals_evaluating_its_translations(model, tmp_path, 
         assert f"{score['metric']} {score['value']:.2f} ± {score['margin']:.2f}" in by_model.stdout
 
 
-def test_info_tells_what_a_model_is(model):
+def test_info_describes_a_model(model):
     result = run("info", model)
-    for says in (
+    for fact in (
         "54 sentence pairs",
         "transformer, 2+2 layers, width 16",
         "60 steps",
@@ -452,30 +506,30 @@ def test_info_tells_what_a_model_is(model):
         "shortlist     dev BLEU",
         "estimated speedup",
     ):
-        assert says in result.stdout
+        assert fact in result.stdout
 
 
-# The real process, where signals and pipes matter.
+# Tests that need a real process because signals and pipes matter.
 
 MTCLI = [sys.executable, "-m", "mtcli"]
 
 
-def test_a_dash_is_standard_input(model, corpus_files):
+def test_a_dash_means_standard_input(model, corpus_files):
     text = corpus_files[0].read_bytes()
     result = run("translate", model, corpus_files[0], "-", stdin=text)
     assert result.stdout.count("\n") == 120
 
 
-def test_ctrl_c_is_quiet_even_while_it_starts(monkeypatch):
-    starting = ModuleType("mtcli.cli")
-    starting.__getattr__ = lambda _: signal.raise_signal(signal.SIGINT)
-    monkeypatch.setitem(sys.modules, "mtcli.cli", starting)
-    with pytest.raises(SystemExit) as end:
+def test_ctrl_c_prints_no_traceback_during_startup(monkeypatch):
+    package = ModuleType("mtcli.cli")
+    package.__getattr__ = lambda _: signal.raise_signal(signal.SIGINT)
+    monkeypatch.setitem(sys.modules, "mtcli.cli", package)
+    with pytest.raises(SystemExit) as exit_:
         main()
-    assert end.value.code == 130
+    assert exit_.value.code == 130
 
 
-def test_each_line_is_answered_before_the_next_one_is_asked_for(copying_model):
+def test_each_line_is_translated_before_the_next_one_is_read(copying_model):
     with processes.started(
         [*MTCLI, "translate", copying_model], stdin=PIPE, stdout=PIPE
     ) as process:
@@ -487,10 +541,10 @@ def test_each_line_is_answered_before_the_next_one_is_asked_for(copying_model):
         process.stdin.write(b"no end")
         process.stdin.close()
         assert output.rest() == b"no end\n"
-        assert process.wait(processes.LIMIT) == 0
+        assert process.wait(processes.TIMEOUT) == 0
 
 
-def test_ctrl_c_leaves_what_is_finished(copying_model, tmp_path):
+def test_ctrl_c_keeps_finished_lines(copying_model, tmp_path):
     out = tmp_path / "out"
     command = [*MTCLI, "translate", copying_model, "--output", out, "--beam-size", 1]
     with processes.started(command, stdin=PIPE, stderr=PIPE) as process:
@@ -499,31 +553,32 @@ def test_ctrl_c_leaves_what_is_finished(copying_model, tmp_path):
         processes.wait_until(lambda: out.exists() and out.read_bytes().count(b"\n") == 2)
         process.send_signal(signal.SIGINT)
         assert processes.Output(process.stderr.fileno()).rest() == b""
-        assert process.wait(processes.LIMIT) == 130
+        assert process.wait(processes.TIMEOUT) == 130
     assert out.read_bytes() == b"water\nbread\n"
 
 
-def test_on_a_terminal_it_asks(copying_model, tmp_path):
-    mine, theirs = pty.openpty()
+def test_translate_shows_a_prompt_on_a_terminal(copying_model, tmp_path):
+    terminal, process_end = pty.openpty()
     environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path), "TERM": "dumb"}
-    streams = dict.fromkeys(("stdin", "stdout", "stderr"), theirs)
+    streams = dict.fromkeys(("stdin", "stdout", "stderr"), process_end)
     with processes.started(
         [*MTCLI, "translate", copying_model], **streams, env=environment
     ) as process:
-        os.close(theirs)  # so that reading ends when the process does
-        output = processes.Output(mine)
-        output.until(b":help shows what else there is")
+        os.close(process_end)  # so that reading ends when the process does
+        output = processes.Output(terminal)
+        output.until(b"or :help for help.")
         output.until(b"> ")
-        os.write(mine, b"water\n")
-        assert output.until(b" ms)").split()[:2] == [b"water", b"water"]  # the echo, the answer
+        os.write(terminal, b"water\n")
+        echo_and_translation = [b"water", b"water"]
+        assert output.until(b" ms)").split()[:2] == echo_and_translation
         output.until(b"> ")
-        os.write(mine, b":quit\n")
-        assert process.wait(processes.LIMIT) == 0
-    os.close(mine)
+        os.write(terminal, b":quit\n")
+        assert process.wait(processes.TIMEOUT) == 0
+    os.close(terminal)
     assert "water" in (tmp_path / "mtcli" / "history").read_text()
 
 
-def test_a_reader_that_has_seen_enough_ends_the_program_quietly(copying_model):
+def test_a_closed_pipe_ends_the_program_without_an_error(copying_model):
     lines = "the man sees a book\n" * 20_000
     command = f"{sys.executable} -m mtcli translate {copying_model} --beam-size 1 | head -n 1"
     result = processes.run(command, stdin=lines)
@@ -533,7 +588,7 @@ def test_a_reader_that_has_seen_enough_ends_the_program_quietly(copying_model):
 
 
 @pytest.mark.parametrize("redirection", ["> /dev/full", "--output /dev/full"])
-def test_a_full_disk_is_a_message(model, redirection):
+def test_a_full_disk_is_reported(model, redirection):
     command = f"echo water | {sys.executable} -m mtcli translate {model} {redirection}"
     result = processes.run(command)
     assert result.returncode == 1
@@ -542,24 +597,24 @@ def test_a_full_disk_is_a_message(model, redirection):
 
 
 @pytest.mark.parametrize(
-    ("redirection", "says"),
+    ("redirection", "message"),
     [
         ("<&-", "error: standard input is closed"),
         ("< {path}/in >&-", "error: standard output is closed"),
         ("< {path}/in --output {path}/in", "is also an input"),
-        ("< {path}/in --max-length 5000", "max_length=5000 is more than the model's 1024"),
+        ("< {path}/in --max-length 5000", "--max-length 5000 is more than the model's 1024"),
     ],
 )
-def test_what_cannot_be_is_a_message(model, tmp_path, redirection, says):
+def test_an_unusable_input_or_output_is_reported(model, tmp_path, redirection, message):
     (tmp_path / "in").write_text("water\n")
     command = f"{sys.executable} -m mtcli translate {model} {redirection.format(path=tmp_path)}"
     result = processes.run(command)
     assert result.returncode == 1
-    assert says in result.stderr
+    assert message in result.stderr
     assert (tmp_path / "in").read_text() == "water\n"
 
 
-def test_ctrl_c_saves_exits_with_130_and_the_same_command_goes_on(
+def test_ctrl_c_saves_the_run_and_repeating_the_command_resumes_it(
     corpus_files, tmp_path, tiny_options
 ):
     steps = ["--set=train.steps=100000", "--set=train.validate_every=100000", "--verbose"]
@@ -569,18 +624,18 @@ def test_ctrl_c_saves_exits_with_130_and_the_same_command_goes_on(
         output.line_with(b"step ")
         process.send_signal(signal.SIGINT)
         assert b"run the same command again to resume" in output.rest()
-        assert process.wait(processes.LIMIT) == 130
+        assert process.wait(processes.TIMEOUT) == 130
     [checkpoint] = (tmp_path / "model" / "checkpoints").iterdir()
-    step = Progress.from_json(load_checked(checkpoint)[0]).step
+    step = Progress.from_json(load_with_checksum(checkpoint)[0]).step
     with processes.started(command, stderr=PIPE) as process:
         output = processes.Output(process.stderr.fileno())
-        output.line_with(f"going on after step {step:,}".encode())
+        output.line_with(f"resuming from step {step:,}".encode())
 
 
-# What `train` is told besides its files.
+# Options of `train` other than the corpus files.
 
 
-def test_a_plan_is_shown_and_nothing_is_done(corpus_files, tmp_path):
+def test_dry_run_prints_a_plan_and_writes_no_files(corpus_files, tmp_path):
     result = run("train", *corpus_files, "--out", tmp_path / "model", "--dry-run")
     assert result.exit_code == 0
     for word in (
@@ -596,11 +651,11 @@ def test_a_plan_is_shown_and_nothing_is_done(corpus_files, tmp_path):
     assert not (tmp_path / "model").exists()
 
 
-@pytest.mark.parametrize(("n", "told"), [(7, ": 7 steps at"), (1, ": 1 step at")])
-def test_what_is_set_is_not_chosen(corpus_files, tmp_path, n, told):
+@pytest.mark.parametrize(("n", "message"), [(7, ": 7 steps at"), (1, ": 1 step at")])
+def test_the_planner_does_not_choose_a_value_that_the_user_set(corpus_files, tmp_path, n, message):
     options = ["--set", f"train.steps={n}", "--out", tmp_path / "model", "--dry-run"]
     result = run("train", *corpus_files, *options)
-    assert told in result.stdout
+    assert message in result.stdout
     assert "train.steps" not in result.stdout
 
 
@@ -614,14 +669,14 @@ def test_what_is_set_is_not_chosen(corpus_files, tmp_path, n, told):
         "model={arch: transformer, d_model: 32}",
     ],
 )
-def test_what_is_set_alone_is_made_to_fit(corpus_files, tmp_path, setting):
+def test_automatic_choices_adapt_to_a_user_setting(corpus_files, tmp_path, setting):
     options = ["--out", tmp_path / "model", "--dry-run", "--set", setting]
     result = run("train", *corpus_files, *options)
     assert result.exit_code == 0, result.stderr
 
 
 @pytest.mark.parametrize(
-    ("setting", "says"),
+    ("setting", "message"),
     [
         ("train.step=5", "--set train.step=5: unknown key"),
         ("model=7", "--set model=7: expected a section"),
@@ -630,25 +685,54 @@ def test_what_is_set_alone_is_made_to_fit(corpus_files, tmp_path, setting):
         ("search.n_best=9", "search: n_best=9 is larger than beam_size=4"),
     ],
 )
-def test_a_wrong_setting_is_told_before_the_corpus_is_read(corpus_files, tmp_path, setting, says):
-    if not says.startswith("search"):  # it might have fitted something that is chosen
-        corpus_files[0].write_text("not as many lines\n")
+def test_an_invalid_setting_is_reported_before_the_corpus_is_read(
+    corpus_files, tmp_path, setting, message
+):
+    if not message.startswith("search"):  # an automatic choice could make n_best=9 valid
+        corpus_files[0].write_text("fewer lines\n")
     result = run("train", *corpus_files, "--out", tmp_path / "model", "--set", setting)
     assert result.exit_code == 1
-    assert says in result.stderr
+    assert message in result.stderr
 
 
-def test_the_plan_for_a_model_with_a_parent_tells_its_rates(corpus_files, tmp_path, tiny_trained):
+def test_the_plan_of_a_fine_tuning_run_lists_its_learning_rates(
+    corpus_files, tmp_path, tiny_trained
+):
     options = ["--from", tiny_trained, "--out", tmp_path / "model", "--dry-run"]
     result = run("train", *corpus_files, *options)
     assert "train.learning_rate" in result.stdout
     assert "train.matrix_learning_rate" in result.stdout
-    assert "to keep what the parent has learned" in result.stdout
+    assert "reduced for fine-tuning, to limit forgetting" in result.stdout
     chosen = run("train", *corpus_files, *options, "--set", "train.learning_rate=0.002")
     assert "train.learning_rate" not in chosen.stdout
 
 
-def test_a_plan_that_was_carried_out_is_not_made_again(corpus_files, tmp_path, tiny_options):
+def test_train_reads_and_hashes_each_corpus_file_once(
+    corpus_files, tmp_path, tiny_options, monkeypatch
+):
+    from mtcli.data import corpus, lines
+
+    files, hashes = [], []
+
+    def read_lines(path):
+        files.append(path)
+        return original(path)
+
+    def sha256():
+        hashes.append(hashlib.sha256())
+        return hashes[-1]
+
+    original = lines.read_lines
+    monkeypatch.setattr(lines, "read_lines", read_lines)
+    monkeypatch.setattr(corpus, "hashlib", SimpleNamespace(sha256=sha256))
+    result = run("train", *corpus_files, "--out", tmp_path / "model", *tiny_options)
+    assert result.exit_code == 0, result.stderr
+    assert "chosen for this corpus" in result.stderr
+    assert files == list(corpus_files)
+    assert len(hashes) == 2  # one for the training pairs and one for the dev pairs
+
+
+def test_a_resumed_run_keeps_its_plan(corpus_files, tmp_path, tiny_options):
     command = ["train", *corpus_files, "--out", tmp_path / "model", *tiny_options]
     first = run(*command, "--stop-after", "0.01")
     assert first.exit_code == 0
@@ -659,10 +743,10 @@ def test_a_plan_that_was_carried_out_is_not_made_again(corpus_files, tmp_path, t
     assert second.exit_code == 0
 
 
-def test_the_same_command_goes_on_when_it_was_stopped_before_anything_was_learned(
+def test_the_same_command_resumes_a_run_that_was_stopped_before_the_first_step(
     corpus_files, tmp_path, tiny_options, tiny_trained, monkeypatch
 ):
-    """With a parent, whose name alone stands in the configuration of the run."""
+    """The run has a parent; its config.yaml has the parent's name, but not its path."""
     from mtcli.training import run as training
 
     settings = [
@@ -683,8 +767,8 @@ def test_the_same_command_goes_on_when_it_was_stopped_before_anything_was_learne
 
 
 @pytest.fixture
-def begun(corpus_files, tmp_path, tiny_trained):
-    """A run that has begun with a parent and is not complete, and the command that goes on."""
+def started_run(corpus_files, tmp_path, tiny_trained):
+    """Return the command of an incomplete run with a parent, and the parent."""
     parent = Path(shutil.copytree(tiny_trained, tmp_path / "a" / "parent"))
     command = ["train", *corpus_files, "--out", tmp_path / "child", "--set", "train.steps=3000"]
     first = run(*command, "--from", parent, "--stop-after", "0.01")
@@ -692,8 +776,8 @@ def begun(corpus_files, tmp_path, tiny_trained):
     return command, parent
 
 
-def test_another_parent_is_refused_and_nothing_is_lost(begun, tmp_path, monkeypatch):
-    command, parent = begun
+def test_a_different_parent_is_refused_and_changes_no_files(started_run, tmp_path, monkeypatch):
+    command, parent = started_run
     other = Path(shutil.copytree(parent, tmp_path / "b" / "other"))
     before = contents(tmp_path / "child")
     result = run(*command, "--from", other)
@@ -711,21 +795,21 @@ def test_another_parent_is_refused_and_nothing_is_lost(begun, tmp_path, monkeypa
     )
 
 
-def test_the_same_parent_goes_on_even_when_it_is_gone(begun, tmp_path, monkeypatch):
-    command, parent = begun
+def test_a_run_resumes_even_if_its_parent_was_moved(started_run, tmp_path, monkeypatch):
+    command, parent = started_run
     monkeypatch.chdir(tmp_path)
     for name in (parent, Path("a/parent"), Path("child/../a/parent")):
         result = run(*command, "--from", name, "--stop-after", "0.01")
-        assert "going on after step" in result.stderr, result.stderr
+        assert "resuming from step" in result.stderr, result.stderr
     parent.rename(tmp_path / "gone")
     config = tmp_path / "config.yaml"
     shutil.copy(tmp_path / "child" / "config.yaml", config)
     for options in ([], ["--from", parent], ["--config", config, "--from", parent]):
         result = run(*command, *options, "--stop-after", "0.01")
-        assert "going on after step" in result.stderr, result.stderr
+        assert "resuming from step" in result.stderr, result.stderr
 
 
-def test_a_run_that_began_from_nothing_is_given_no_parent(
+def test_a_parent_cannot_be_added_to_a_started_run(
     corpus_files, tmp_path, tiny_options, tiny_trained
 ):
     command = ["train", *corpus_files, "--out", tmp_path / "m"]
@@ -735,7 +819,7 @@ def test_a_run_that_began_from_nothing_is_given_no_parent(
     assert f"train.start_from: None before, {tiny_trained} now" in result.stderr
 
 
-def test_minutes_and_steps_are_compared_as_they_were_given(corpus_files, tmp_path, tiny_options):
+def test_a_changed_time_limit_is_reported_in_minutes(corpus_files, tmp_path, tiny_options):
     def train(name, *options):
         return run("train", *corpus_files, "--out", tmp_path / name, *options, "--stop-after=0.01")
 
@@ -743,19 +827,23 @@ def test_minutes_and_steps_are_compared_as_they_were_given(corpus_files, tmp_pat
     at = tiny_options.index("train.steps=12")
     timed = [*tiny_options[: at - 1], *tiny_options[at + 1 :]]
     train("minutes", *timed, "--minutes", 1)
-    for name, options, says in (
+    for name, options, message in (
         ("steps", ["--minutes=3"], "train.minutes: None before, 3.0 now"),
         ("minutes", ["--minutes=3"], "train.minutes: 1.0 before, 3.0 now"),
         ("minutes", ["--set=train.steps=20"], "train.minutes: 1.0 before, None now"),
-        ("steps", ["--minutes=3", "--set=train.steps=20"], "train.steps follows from the minutes"),
+        (
+            "steps",
+            ["--minutes=3", "--set=train.steps=20"],
+            "--minutes and train.steps are mutually exclusive",
+        ),
     ):
         result = train(name, *options)
         assert result.exit_code == 1
-        assert says in result.stderr
+        assert message in result.stderr
         assert "train.steps:" not in result.stderr
 
 
-def test_a_plan_for_another_corpus_is_not_kept(corpus_files, tmp_path, monkeypatch):
+def test_a_plan_for_another_corpus_is_replaced(corpus_files, tmp_path, monkeypatch):
     from mtcli.training import run as training
 
     command = ["train", *corpus_files, "--out", tmp_path / "m", "--set", "train.steps=2"]
@@ -775,29 +863,45 @@ def test_a_plan_for_another_corpus_is_not_kept(corpus_files, tmp_path, monkeypat
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [
-        (["--minutes", "5", "--set", "train.steps=9"], "train.steps follows from the minutes"),
+        (
+            ["--minutes", "5", "--set", "train.steps=9"],
+            "--minutes and train.steps are mutually exclusive",
+        ),
         (["--minutes", "0"], "error: --minutes 0: Input should be greater than 0"),
         (["--from", "{model}", "--set", "model.d_model=32"], "model.d_model cannot be set"),
         (["--from", "{model}", "--set", "tokenizer.kind=bpe"], "tokenizer.kind cannot be set"),
         (["--from", "{path}/nowhere"], "is not a model directory"),
+        (
+            ["--from", "{model}", "--config", "rnn"],
+            "has model.arch=rnn, but tiny_trained has trans",
+        ),
         (["--set", "data.train=[a.en]"], "data.train"),
         (["--set", "data.train=[1, 2]"], "data.train"),
         (["--set", "train.freeze=[encodr.*]"], "matches no parameter"),
     ],
 )
-def test_a_contradiction_is_a_message(corpus_files, tmp_path, tiny_trained, options, says):
+def test_invalid_options_are_refused(corpus_files, tmp_path, tiny_trained, options, message):
     filled = [option.format(model=tiny_trained, path=tmp_path) for option in options]
     result = run("train", *corpus_files, "--out", tmp_path / "model", *filled)
     assert result.exit_code == 1
-    assert says in result.stderr
+    assert message in result.stderr
     assert "Traceback" not in result.stderr
     assert not (tmp_path / "model").exists()
 
 
+def test_a_config_without_an_architecture_is_accepted_for_any_parent(
+    corpus_files, tmp_path, tiny_trained
+):
+    (tmp_path / "c.yaml").write_text("model: {dropout: 0.2}\ntrain: {steps: 5}\n")
+    options = ["--from", tiny_trained, "--config", tmp_path / "c.yaml", "--dry-run"]
+    result = run("train", *corpus_files, "--out", tmp_path / "model", *options)
+    assert result.exit_code == 0, result.stderr
+
+
 @pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.model"])
-def test_a_damaged_file_is_named_with_its_remedy(corpus_files, tmp_path, model, name):
+def test_an_error_names_the_damaged_file_and_gives_a_hint(corpus_files, tmp_path, model, name):
     (model / name).write_bytes((model / name).read_bytes()[:100])
     for command in (
         ["train", *corpus_files, "--out", tmp_path / "child", "--from", model],
@@ -818,7 +922,7 @@ def test_a_model_cannot_be_its_own_parent(corpus_files, model):
     assert (model / "model.safetensors").exists()
 
 
-def test_the_mean_of_models_is_a_model(model, tmp_path):
+def test_an_averaged_model_translates(model, tmp_path):
     result = run("average", model, model, "--out", tmp_path / "mean")
     assert result.exit_code == 0, result.stderr
     assert "the mean of 2 models" in result.stdout
@@ -826,7 +930,7 @@ def test_the_mean_of_models_is_a_model(model, tmp_path):
     assert "the mean of 2 models" in run("info", tmp_path / "mean").stdout
 
 
-def test_another_architecture_in_a_run_that_has_begun_is_refused_by_its_name(model, corpus_files):
+def test_an_error_names_the_changed_architecture_of_a_started_run(model, corpus_files):
     result = run("train", *corpus_files, "--out", model, "--set", "model.arch=rnn")
     assert result.exit_code == 1
     assert "model.arch: transformer before, rnn now" in result.stderr

@@ -3,10 +3,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from mtcli.checkpoint.directory import save_config
-from mtcli.config import Config, differences, load_config, parse_override, to_yaml
+from mtcli.config.load import differences, load_config, parse_override, to_yaml
 from mtcli.config.reference import reference_yaml
+from mtcli.config.sections import Config
 from mtcli.errors import ConfigError
+from mtcli.model_dir.directory import save_config
 
 CONFIGS = Path(__file__).parent.parent / "configs"
 DATA = "data: {train: [a.en, a.de]}\n"
@@ -22,7 +23,7 @@ def load(tmp_path):
     return load_text
 
 
-def test_the_last_override_wins_and_reads_like_yaml(load):
+def test_the_last_override_wins_and_is_parsed_as_yaml(load):
     config = load(
         DATA, ["train.learning_rate=1", "train.learning_rate=1e-4", "train.max_norm=null"]
     )
@@ -36,12 +37,12 @@ def test_an_override_beats_the_file_and_the_file_beats_the_default(load):
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         (DATA + "train: {step: 1}", "train.step: unknown key; did you mean train.steps?"),
         (DATA + "train: {batch_tokens: 1}", "did you mean data.batch_tokens?"),
         (DATA + "trian: {}", "trian: unknown key; did you mean train?"),
-        (DATA + "zzzzzz: {}", "zzzzzz: unknown key; `mtcli config reference` lists every key"),
+        (DATA + "zzzzzz: {}", "zzzzzz: unknown key; `mtcli config reference` lists all keys"),
         (DATA + "train: {steps: -1}", "train.steps: Input should be greater than 0 (got -1)"),
         (DATA + "train: {steps: many}", "train.steps: Input should be a valid integer"),
         (DATA + "train: {learning_rate: .inf}", "train.learning_rate: Input should be a finite"),
@@ -51,13 +52,16 @@ def test_an_override_beats_the_file_and_the_file_beats_the_default(load):
         (DATA + "tokenizer: {vocab_size: 100000000000}", "tokenizer.vocab_size: Input should be"),
         (DATA + "tokenizer: {character_coverage: 0.5}", "tokenizer.character_coverage: Input"),
         (DATA + "search: {length_penalty: 500}", "search.length_penalty: Input should be less"),
-        (DATA + "search: {max_length: 9}", "search.max_length=9 would cut off translations"),
+        (
+            DATA + "search: {max_length: 9}",
+            "search.max_length=9 is smaller than data.max_length=128",
+        ),
         (
             DATA + "train: {device: gpu}",
             "train.device: must be auto, cpu, mps, cuda or cuda:N (got 'gpu')",
         ),
-        ("", "data.train: required; name the two files"),
-        ("data: {}", "data.train: required; name the two files"),
+        ("train: {}", "data.train: required; give SOURCE and TARGET"),
+        ("data: {}", "data.train: required; give SOURCE and TARGET"),
         ("data: {train: a}", "data.train: must be two files, [source, target] (got 'a')"),
         (DATA + "model: {arch: cnn}", "model.arch: must be one of 'transformer', 'decoder_only',"),
         (
@@ -71,7 +75,7 @@ def test_an_override_beats_the_file_and_the_file_beats_the_default(load):
             "model.d_model: Input should be a multiple of 2",
         ),
         (DATA + "search: {n_best: 5}", "search: n_best=5 is larger than beam_size=4"),
-        (DATA + "tokenizer: {is_shared: false}", "model.tied_embeddings=all needs one vocabulary"),
+        (DATA + "tokenizer: {is_shared: false}", "model.tied_embeddings=all requires a shared"),
         (DATA + "model: {positions: learned, max_positions: 9}", "model.max_positions=9 is too"),
         (DATA + "tokenizer: {kind: yes}", "tokenizer.kind: Input should be 'unigram' or 'bpe'"),
         (DATA + "model: {n_heads: yes}", "model.n_heads: YAML reads no, yes, on and off as bool"),
@@ -83,21 +87,21 @@ def test_an_override_beats_the_file_and_the_file_beats_the_default(load):
         (DATA + "train: {freeze: 3}", "train.freeze: must be a list (got 3)"),
     ],
 )
-def test_a_mistake_is_named_with_its_remedy(load, text, says):
+def test_an_error_names_the_problem_and_its_remedy(load, text, message):
     with pytest.raises(ConfigError) as error:
         load(text)
-    assert says in str(error.value)
+    assert message in str(error.value)
 
 
-def test_all_mistakes_are_told_at_once(load):
+def test_one_error_lists_all_problems(load):
     with pytest.raises(ConfigError) as error:
         load("model: {heads: 4}\ntrain: {steps: 0}\nserach: {}")
-    for says in ("data.train", "model.heads", "train.steps", "serach"):
-        assert says in str(error.value)
+    for key in ("data.train", "model.heads", "train.steps", "serach"):
+        assert key in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("override", "says"),
+    ("override", "message"),
     [
         ("train.steps", "--set train.steps is not of the form section.key=value"),
         ("train.steps.more=1", "train.steps: Input should be a valid integer"),
@@ -108,14 +112,14 @@ def test_all_mistakes_are_told_at_once(load):
         ("train.steps=[1", "--set train.steps is not valid YAML: line 1, column 3: expected ','"),
     ],
 )
-def test_a_wrong_override_is_named(load, override, says):
+def test_an_error_names_the_invalid_override(load, override, message):
     with pytest.raises(ConfigError) as error:
         load(DATA, [override])
-    assert says in str(error.value)
+    assert message in str(error.value)
     assert len(str(error.value).splitlines()) <= 2
 
 
-def test_a_file_that_cannot_be_read_is_named(tmp_path):
+def test_an_error_names_the_unreadable_file(tmp_path):
     with pytest.raises(ConfigError, match="cannot read .*none.yaml: No such file"):
         load_config(tmp_path / "none.yaml")
     (tmp_path / "latin.yaml").write_bytes(b"data: \xff")
@@ -123,17 +127,17 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path):
         load_config(tmp_path / "latin.yaml")
 
 
-def test_an_empty_section_is_a_section_of_defaults(load):
+def test_an_empty_section_has_all_defaults(load):
     assert load(DATA + "train:\n  # steps: 5\n") == load(DATA)
 
 
-def test_the_config_of_a_model_is_a_config(load, tmp_path):
+def test_a_saved_config_can_be_loaded(load, tmp_path):
     config = load(DATA, ["train.seed=5"])
     save_config(tmp_path / "model", config)
     assert load_config(tmp_path / "model" / "config.yaml") == config
 
 
-def test_what_is_written_reads_back_the_same(load):
+def test_loading_written_yaml_gives_the_same_config(load):
     config = load(DATA, ["train.max_norm=null", "train.learning_rate=3e-05"])
     assert load(to_yaml(config)) == config
 
@@ -149,22 +153,22 @@ def test_a_config_cannot_be_changed(load):
         load(DATA).train.steps = 3
 
 
-def test_the_reference_is_what_the_sections_say():
+def test_the_reference_file_matches_the_sections():
     assert (CONFIGS / "reference.yaml").read_text(encoding="utf-8") == reference_yaml()
 
 
-def test_the_reference_is_a_configuration_of_all_keys_and_defaults():
+def test_the_reference_contains_all_keys_with_their_defaults():
     written = yaml.safe_load(reference_yaml())
     config = Config.model_validate({"data": {"train": written["data"]["train"]}})
     assert written == config.model_dump(mode="json")
 
 
 @pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.yaml")), ids=lambda path: path.name)
-def test_every_shipped_config_is_valid(path):
+def test_every_included_config_is_valid(path):
     assert load_config(path).data.train
 
 
-def test_of_another_architecture_only_the_name_is_told():
+def test_differences_name_a_new_architecture_without_its_other_keys():
     files = [("data.train", ["a.en", "a.de"])]
     old = load_config(None, [*files, ("model.arch", "rnn"), ("model.cell", "gru")])
     new = load_config(None, [*files, ("train.steps", 7)])
@@ -177,39 +181,39 @@ def test_of_another_architecture_only_the_name_is_told():
 @pytest.mark.parametrize(
     ("text", "overrides", "lines"),
     [
-        # One mistake on the command line: the file is not mentioned.
+        # One problem on the command line: the file is not mentioned.
         ("", ["train.step=5"], ["--set train.step=5: unknown key; did you mean train.steps?"]),
         ("", ["trian.steps=5"], ["--set trian.steps=5: unknown key; did you mean train.steps?"]),
         ("", ["train.steps.more=1"], ["--set train.steps.more=1: train.steps: Input should be"]),
         ("", ["model.arch=cnn"], ["--set model.arch=cnn: must be one of 'transformer',"]),
         ("", ["model={n_heads: 5}"], ["--set model={n_heads: 5}: n_heads=5 does not divide"]),
-        # The file is valid, and so is each value: the setting that breaks the combination.
+        # The file and each value are valid: name the setting that breaks the combination.
         (
             "",
             ["train.seed=3", "tokenizer.is_shared=false", "train.steps=9"],
-            ["--set tokenizer.is_shared=false: model.tied_embeddings=all needs one vocabulary"],
+            ["--set tokenizer.is_shared=false: model.tied_embeddings=all requires a shared"],
         ),
         (
             "",
             ["model.n_heads=5", "model.d_model=96"],
             ["--set model.n_heads=5: model: n_heads=5 does not divide d_model=96"],
         ),
-        # Either of the two settings is enough for the mistake.
+        # Either setting causes the problem: name the last one.
         (
             "",
             ["search.max_length=9", "data.max_length=500"],
-            ["--set data.max_length=500: search.max_length=9 would cut off"],
+            ["--set data.max_length=500: search.max_length=9 is smaller"],
         ),
-        # The value in the file is wrong, and so is the one that replaces it.
+        # The value in the file and the value that replaces it are both invalid.
         ("train: {steps: -1}", ["train.steps=-5"], ["--set train.steps=-5: Input should be"]),
-        # Mistakes in the file stay the file's, whatever is set next to them.
+        # Problems in the file are attributed to the file, whatever else is set.
         ("model: {arch: cnn}", ["model.n_heads=4"], ["FILE is not", "model.arch: must be one of"]),
         (
             "tokenizer: {is_shared: false}\ntrain: {steps: -1}",
             ["train.steps=5"],
-            ["FILE is not", "model.tied_embeddings=all needs one vocabulary"],
+            ["FILE is not", "model.tied_embeddings=all requires a shared"],
         ),
-        # Both: one error lists all, each with its origin.
+        # One error lists the problems in the file and in the options, each with its origin.
         (
             "train: {stepz: 1}",
             ["train.step=5", "search.beam=2"],
@@ -223,9 +227,7 @@ def test_of_another_architecture_only_the_name_is_told():
         ("train: 7", ["train.steps=5"], ["--set train.steps=5: cannot set steps inside 7"]),
     ],
 )
-def test_a_mistake_is_attributed_to_the_file_or_to_the_option(
-    load, tmp_path, text, overrides, lines
-):
+def test_a_problem_is_attributed_to_the_file_or_the_option(load, tmp_path, text, overrides, lines):
     with pytest.raises(ConfigError) as error:
         load(DATA + text, overrides)
     found = str(error.value).replace(str(tmp_path / "config.yaml"), "FILE").splitlines()
@@ -234,7 +236,7 @@ def test_a_mistake_is_attributed_to_the_file_or_to_the_option(
         assert line.strip().startswith(start)
 
 
-def test_only_settings_of_the_user_are_blamed():
+def test_only_user_settings_are_named_as_the_cause():
     chosen = [("data.train", ["a.en", "a.de"]), ("model.d_model", 96)]
     with pytest.raises(ConfigError) as error:
         load_config(None, [*chosen, ("model.n_heads", 5), parse_override("train.seed=3")])

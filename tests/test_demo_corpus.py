@@ -1,4 +1,4 @@
-"""The demo corpus is what its generator writes, keeps its promises, and is right German."""
+"""Demo corpus: reproducible, as described in data/README.md, and grammatical."""
 
 import sys
 from collections import Counter
@@ -11,9 +11,9 @@ DEMO = Path(__file__).parents[1] / "data" / "demo"
 sys.path.insert(0, str(DEMO))
 
 import generate  # noqa: E402
-from dice import Dice  # noqa: E402
 from holdout import held_out_combinations  # noqa: E402
 from lexicon import Noun, load_lexicon  # noqa: E402
+from sampler import Sampler  # noqa: E402
 from trees import (  # noqa: E402
     Adverbial,
     Clause,
@@ -29,7 +29,7 @@ from trees import (  # noqa: E402
     noun_phrases,
 )
 
-MIN_OCCURRENCES = 30  # of every lemma in train; data/README.md states it
+MIN_OCCURRENCES = 30  # for every lemma in train, as data/README.md states
 
 LEXICON = load_lexicon()
 ANNA = Name("Anna", "she")
@@ -46,7 +46,7 @@ def lines(name: str) -> list[str]:
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["train", "dev", "test", "long"])
-def test_regenerating_gives_the_committed_bytes(
+def test_the_generator_reproduces_the_committed_files(
     name: str, splits: dict[str, list[generate.Pair]], tmp_path: Path
 ) -> None:
     generate.write_split(tmp_path, name, splits[name])
@@ -58,18 +58,18 @@ def test_regenerating_gives_the_committed_bytes(
 @pytest.mark.parametrize(
     ("name", "n"), [("train", 20_000), ("dev", 500), ("test", 500), ("long", 200)]
 )
-def test_both_languages_have_the_promised_number_of_lines(name: str, n: int) -> None:
+def test_both_languages_have_the_documented_number_of_lines(name: str, n: int) -> None:
     assert len(lines(f"{name}.en")) == len(lines(f"{name}.de")) == n
 
 
-def test_no_english_sentence_occurs_twice_in_all_splits() -> None:
+def test_no_english_sentence_occurs_twice_across_all_splits() -> None:
     counts = Counter(
         line for name in ("train", "dev", "test", "long") for line in lines(f"{name}.en")
     )
     assert [line for line, n in counts.items() if n > 1] == []
 
 
-def test_train_and_long_show_no_held_out_combination(
+def test_train_and_long_contain_no_held_out_combination(
     splits: dict[str, list[generate.Pair]],
 ) -> None:
     assert not any(
@@ -78,7 +78,7 @@ def test_train_and_long_show_no_held_out_combination(
 
 
 @pytest.mark.parametrize("name", ["dev", "test"])
-def test_half_of_the_evaluation_pairs_show_one(
+def test_half_of_the_dev_and_test_pairs_contain_a_held_out_combination(
     name: str, splits: dict[str, list[generate.Pair]]
 ) -> None:
     n_held_out = sum(bool(held_out_combinations(pair.sentence)) for pair in splits[name])
@@ -86,7 +86,7 @@ def test_half_of_the_evaluation_pairs_show_one(
 
 
 @pytest.mark.parametrize("language", ["en", "de"])
-def test_long_is_longer_than_anything_in_train(language: str) -> None:
+def test_every_long_sentence_is_longer_than_all_training_sentences(language: str) -> None:
     longest = max(len(line.split()) for line in lines(f"train.{language}"))
     assert min(len(line.split()) for line in lines(f"long.{language}")) > longest
 
@@ -114,27 +114,27 @@ def lemmas(clause: Clause) -> list[tuple[str, str]]:
     return found
 
 
-def test_every_class_that_the_lexicon_names_exists() -> None:
+def test_every_semantic_class_named_in_the_lexicon_has_nouns() -> None:
     for verb in LEXICON.verbs:
         LEXICON.nouns_of(verb.subject + verb.object + verb.receiver)
     for adjective in LEXICON.adjectives:
         LEXICON.nouns_of(adjective.of)
 
 
-def test_choices_depend_on_the_seed_alone() -> None:
-    first, second = Dice(5), Dice(5)
+def test_random_choices_depend_only_on_the_seed() -> None:
+    first, second = Sampler(5), Sampler(5)
     assert [first.pick(range(9)) for _ in range(20)] == [second.pick(range(9)) for _ in range(20)]
 
 
-def a_noun(word: str) -> Noun:
+def find_noun(word: str) -> Noun:
     word = word.replace("_", " ")
     return next(noun for noun in LEXICON.nouns if word in (noun.lemma, noun.english_plural))
 
 
 def phrase(words: str, owner: NounPhrase | Name | None = None) -> NounPhrase:
-    """Read "the man" or "bare old men"."""
+    """Parse a noun phrase such as "the man" or "bare old men"."""
     determiner, *adjectives, last = words.split()
-    noun = a_noun(last)
+    noun = find_noun(last)
     return NounPhrase(
         noun,
         LEXICON.determiners[determiner],
@@ -145,11 +145,11 @@ def phrase(words: str, owner: NounPhrase | Name | None = None) -> NounPhrase:
 
 
 def clause(subject: object, tense: str, verb: str, direct: object = None) -> Clause:
-    """Read pronouns and phrases from words: ("he", "past", "find", "the key")."""
-    return Clause(LEXICON.verb(verb), LEXICON.tenses[tense], read(subject), read(direct))
+    """Build a clause from arguments such as ("he", "past", "find", "the key")."""
+    return Clause(LEXICON.verb(verb), LEXICON.tenses[tense], parse(subject), parse(direct))
 
 
-def read(words: object) -> object:
+def parse(words: object) -> object:
     if not isinstance(words, str):
         return words
     return LEXICON.pronouns[words] if words in LEXICON.pronouns else phrase(words)
@@ -164,11 +164,11 @@ def joined(main: Clause, conjunction: str, second: Clause) -> Sentence:
 
 
 def at(main: Clause, english: str, german: str, case: str, where: object) -> Clause:
-    return replace(main, complement=PrepositionPhrase(english, german, case, read(where)))
+    return replace(main, complement=PrepositionPhrase(english, german, case, parse(where)))
 
 
 def described(subject: object, adjective: str, than: str | None = None) -> Clause:
-    description = Description(LEXICON.adjective(adjective), than=read(than))
+    description = Description(LEXICON.adjective(adjective), than=parse(than))
     return replace(clause(subject, "present", "be"), complement=description)
 
 
@@ -186,7 +186,7 @@ OF_MY_UNCLE, OF_ANNA = phrase("the car", phrase("my uncle")), phrase("the old um
 GIVE = replace(clause(ANNA, "past", "give", "a book"), receiver=phrase("her brother"))
 NOT_FOUND = when(clause("I", "past", "find", "the key"), "yesterday", "gestern")
 THAT_I_SAW = replace(
-    clause("I", "past", "see", Relative(a_noun("man"), False, True)), front="direct"
+    clause("I", "past", "see", Relative(find_noun("man"), False, True)), front="direct"
 )
 MAN_THAT_I_SAW = replace(phrase("the man"), relative=THAT_I_SAW)
 WHERE_WE_LIVE = replace(
@@ -195,7 +195,7 @@ WHERE_WE_LIVE = replace(
         "in",
         "in",
         "dative",
-        Relative(a_noun("house"), False, False),
+        Relative(find_noun("house"), False, False),
     ),
     front="complement",
 )
@@ -225,7 +225,7 @@ PAIRS = {
     "genitive of a name": (clause("he", "past", "find", OF_ANNA),
         "He found Anna's old umbrella.", "Er hat Annas alten Regenschirm gefunden."),
     "separable": (OPEN, "I open the door.", "Ich mache die Tür auf."),
-    "separable, question": (ask(replace(OPEN, subject=read("you"))),
+    "separable, question": (ask(replace(OPEN, subject=parse("you"))),
         "Do you open the door?", "Machst du die Tür auf?"),
     "separable, verb-final": (joined(clause("she", "present", "say"), "that", OPEN),
         "She says that I open the door.", "Sie sagt, dass ich die Tür aufmache."),
@@ -242,9 +242,9 @@ PAIRS = {
         "I do not have a dog.", "Ich habe keinen Hund."),
     "nicht": (replace(NOT_FOUND, is_negated=True),
         "I did not find the key yesterday.", "Ich habe den Schlüssel gestern nicht gefunden."),
-    "being that is having": (replace(clause("he", "past", "be hungry"), is_negated=True),
+    "be hungry as haben": (replace(clause("he", "past", "be hungry"), is_negated=True),
         "He was not hungry.", "Er hatte keinen Hunger."),
-    "liking turned round": (ask(clause("you", "present", "like (thing)", "this film")),
+    "like as gefallen": (ask(clause("you", "present", "like (thing)", "this film")),
         "Do you like this film?", "Gefällt dir dieser Film?"),
     "verb-final perfect": (
         joined(described("my sister", "sad"), "because", clause("she", "past", "lose", "the key")),
@@ -275,7 +275,7 @@ PAIRS = {
     "command": (COMMAND, "Take off your coat.", "Zieh deinen Mantel aus."),
     "command with a changed stem": (replace(BREAK, is_negated=True),
         "Do not break our vase.", "Zerbrich unsere Vase nicht."),
-    "liking with a relative clause": (
+    "like as gefallen, relative clause": (
         clause(MAN_THAT_I_SAW, "present", "like (thing)", "this film"),
         "The man that I saw likes this film.",
         "Dieser Film gefällt dem Mann, den ich gesehen habe."),
@@ -288,20 +288,20 @@ PAIRS = {
         "The train departs at half past three.", "Der Zug fährt um halb vier ab."),
     "comparison": (described("the train", "fast", "the bus"),
         "The train is faster than the bus.", "Der Zug ist schneller als der Bus."),
-    "asking for a dative": (ask(clause("you", "past", "thank", "who"), front="direct"),
+    "dative question": (ask(clause("you", "past", "thank", "who"), front="direct"),
         "Who did you thank?", "Wem hast du gedankt?"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("phenomenon", PAIRS)
-def test_the_realiser_writes_what_a_german_would(phenomenon: str) -> None:
+def test_the_realizer_writes_correct_english_and_german(phenomenon: str) -> None:
     tree, english, german = PAIRS[phenomenon]
     sentence = tree if isinstance(tree, Sentence) else Sentence(tree)
-    pair = generate.Realiser(LEXICON).pair(sentence)
+    pair = generate.Realizer(LEXICON).pair(sentence)
     assert (pair.english, pair.german) == (english, german)
 
 
-def test_what_the_demo_translates_is_not_in_the_corpus() -> None:
+def test_the_sentences_that_make_demo_translates_are_not_in_the_corpus() -> None:
     hello = set((DEMO / "hello.en").read_text(encoding="utf-8").splitlines())
     assert len(hello) == 8
     for split in ("train", "dev", "test", "long"):

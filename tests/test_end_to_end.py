@@ -1,18 +1,18 @@
-"""A table of configurations through the command line: train, translate, evaluate."""
+"""Train, translate and evaluate on the command line, with several configurations."""
 
 import sys
 
 import pytest
 from typer.testing import CliRunner
 
-from mtcli.cli import app
+from mtcli.cli.base import app
 from processes import output_of
 
 pytestmark = pytest.mark.cpu
 
 ROWS = {
     "defaults": [],
-    "post-norm, adamw, the paper's schedule, separate vocabularies": [
+    "post-norm, adamw, inverse_sqrt, separate vocabularies": [
         "model.norm=post",
         "train.optimizer=adamw",
         "train.schedule=inverse_sqrt",
@@ -20,7 +20,7 @@ ROWS = {
         "tokenizer.vocab_size=300",
         "model.tied_embeddings=target",
     ],
-    "learned positions, gelu, accumulation, dropout everywhere, patience": [
+    "learned positions, gelu, accumulation, all dropouts, patience": [
         "model.positions=learned",
         "model.max_positions=256",
         "model.activation=gelu",
@@ -30,13 +30,13 @@ ROWS = {
         "model.activation_dropout=0.1",
         "train.patience=1",
     ],
-    "unigram, nothing tied, swish": [
+    "unigram, untied embeddings, swish": [
         "tokenizer.kind=unigram",
         "tokenizer.normalization=identity",
         "model.tied_embeddings=none",
         "model.activation=swish",
     ],
-    "subword sampling, word dropout, averages, cosine, chrF": [
+    "subword sampling, word dropout, averaging, cosine, chrF": [
         "data.subword_sampling=0.1",
         "data.word_dropout=0.1",
         "train.average=2",
@@ -51,7 +51,7 @@ ROWS = {
         "model.source_attention=causal",
         "model.loss_on=both",
     ],
-    "local, relative, gated, few heads of keys": [
+    "local window, relative positions, gated, multi-query": [
         "model.window=3",
         "model.positions=relative",
         "model.gated=true",
@@ -61,8 +61,8 @@ ROWS = {
 }
 
 
-def mtcli_here(*arguments, stdin: str | None = None) -> str:
-    """In this process, which has imported torch already."""
+def mtcli_in_process(*arguments, stdin: str | None = None) -> str:
+    """Run a command in this process, to avoid importing torch again."""
     result = CliRunner().invoke(app, [*map(str, arguments)], input=stdin)
     assert result.exit_code == 0, result.stderr
     return result.stdout
@@ -73,24 +73,24 @@ def mtcli(*arguments, stdin: str | None = None) -> str:
 
 
 @pytest.mark.parametrize("row", ROWS)
-def test_train_translate_evaluate(corpus_files, tmp_path, tiny_options, row):
+def test_a_trained_model_translates_and_can_be_moved(corpus_files, tmp_path, tiny_options, row):
     source, target = corpus_files
     settings = [part for setting in ROWS[row] for part in ("--set", setting)]
-    mtcli_here("train", source, target, "--out", tmp_path / "model", *tiny_options, *settings)
+    mtcli_in_process("train", source, target, "--out", tmp_path / "model", *tiny_options, *settings)
     text = source.read_text(encoding="utf-8")
-    translations = mtcli_here("translate", tmp_path / "model", stdin=text)
+    translations = mtcli_in_process("translate", tmp_path / "model", stdin=text)
     assert translations.count("\n") == text.count("\n")
     (tmp_path / "moved").mkdir()
     moved = (tmp_path / "model").rename(tmp_path / "moved" / "elsewhere")
-    assert mtcli_here("evaluate", moved, source, target).startswith("BLEU ")
+    assert mtcli_in_process("evaluate", moved, source, target).startswith("BLEU ")
 
 
 @pytest.mark.long
-def test_a_small_language_is_learned(corpus_files, tmp_path, tiny_options):
-    """Sixty sentences of twelve words. The score of four seeds was 93 or more."""
+def test_a_small_language_can_be_learned(corpus_files, tmp_path, tiny_options):
+    """Train on sixty sentences built from twelve phrases; four seeds reached BLEU 93 or more."""
     source, target = corpus_files
-    better = ["model.d_model=32", "train.steps=300", "train.validate_every=150", "model.dropout=0"]
-    settings = [part for setting in better for part in ("--set", setting)]
+    changes = ["model.d_model=32", "train.steps=300", "train.validate_every=150", "model.dropout=0"]
+    settings = [part for setting in changes for part in ("--set", setting)]
     mtcli("train", source, target, "--out", tmp_path / "model", *tiny_options, *settings)
     text = source.read_text(encoding="utf-8")
     translations = mtcli("translate", tmp_path / "model", stdin=text)

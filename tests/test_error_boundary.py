@@ -1,4 +1,4 @@
-"""Errors of the system: a message if the user can do something about it, else a traceback."""
+"""Operating-system errors: a message if the user can fix the cause, otherwise a traceback."""
 
 import errno
 
@@ -6,11 +6,11 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from mtcli.cli.base import ErrorsAsMessages
+from mtcli.cli.base import ErrorBoundary
 
 
-def result_of(error: BaseException):
-    app = typer.Typer(cls=ErrorsAsMessages, pretty_exceptions_enable=False)
+def run_failing_command(error: BaseException):
+    app = typer.Typer(cls=ErrorBoundary, pretty_exceptions_enable=False)
 
     @app.command()
     def fail() -> None:
@@ -31,8 +31,8 @@ def result_of(error: BaseException):
         (OSError(errno.EIO, "Input/output error"), "Input/output error"),
     ],
 )
-def test_an_error_of_a_file_is_a_message(error, message):
-    result = result_of(error)
+def test_a_file_error_is_reported_without_a_traceback(error, message):
+    result = run_failing_command(error)
     assert result.exit_code == 1
     assert result.stderr == f"error: {message}\n"
 
@@ -40,10 +40,10 @@ def test_an_error_of_a_file_is_a_message(error, message):
 @pytest.mark.parametrize(
     "error",
     [
-        OSError("a library says so"),
+        OSError("raised by a library"),
         OSError(errno.EINVAL, "Invalid argument"),
         ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"),
     ],
 )
-def test_another_error_of_the_system_is_a_bug_and_keeps_its_traceback(error):
-    assert result_of(error).exception is error
+def test_any_other_system_error_keeps_its_traceback(error):
+    assert run_failing_command(error).exception is error

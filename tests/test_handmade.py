@@ -1,10 +1,10 @@
-"""The handmade models output what their descriptions say, and by a wide margin."""
+"""The handmade models produce their documented output, by a wide margin."""
 
 import pytest
 
 from mtcli import Translator
-from mtcli.options import EngineOptions, SearchOptions
-from mtcli.translation import Request
+from mtcli.config.search import EngineOptions, SearchOptions
+from mtcli.translation.line_translator import Request
 
 pytestmark = pytest.mark.cpu
 
@@ -22,7 +22,7 @@ def translate(directory, engine, lines, **options):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_the_copying_model_outputs_its_source(copying_model, corpus, engine):
+def test_copying_model_outputs_its_source(copying_model, corpus, engine):
     lines = [*corpus.source, *corpus.target, "€ and ß"]
     found = translate(copying_model, engine, lines, with_alignment=True)
     assert [best.text for best in found] == lines
@@ -32,14 +32,14 @@ def test_the_copying_model_outputs_its_source(copying_model, corpus, engine):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_the_repeating_model_never_ends(repeating_model, engine):
+def test_repeating_model_never_outputs_eos(repeating_model, engine):
     [found] = translate(repeating_model, engine, ["water"])
-    assert (found.text, found.is_cut) == (" ".join(["mag"] * 32), True)
+    assert (found.text, found.is_truncated) == (" ".join(["mag"] * 32), True)
     assert found.score > -1e-6
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_the_hesitant_model_prefers_an_empty_translation(hesitant_model, engine):
+def test_hesitant_model_prefers_an_empty_translation(hesitant_model, engine):
     [found] = translate(hesitant_model, engine, ["water"], length_penalty=0.0)
     assert found.text == ""
     [greedy] = translate(hesitant_model, engine, ["water"], beam_size=1)

@@ -1,4 +1,4 @@
-"""Limits of containers: control groups of version 1 and 2, nested or not."""
+"""CPU and memory limits of containers: control groups (versions 1 and 2), nested or not."""
 
 import pytest
 
@@ -8,20 +8,20 @@ from mtcli.hardware import usable_cores, usable_memory
 
 @pytest.fixture
 def cgroups(tmp_path, monkeypatch):
-    """Return a function that makes files of a fake /sys/fs/cgroup on a machine with 64 cores."""
+    """Return a function that writes a fake /sys/fs/cgroup; the machine has 64 cores and 64 GiB."""
     monkeypatch.setattr(hardware, "_CGROUPS", tmp_path / "sys")
     monkeypatch.setattr(hardware, "_OWN_CGROUPS", tmp_path / "own")
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(64)), raising=False)
     monkeypatch.setattr("os.sysconf", {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 2**24}.__getitem__)
 
-    def make(own: str, files: dict[str, str]) -> None:
+    def write(own: str, files: dict[str, str]) -> None:
         (tmp_path / "own").write_text(own)
         for name, content in files.items():
             path = tmp_path / "sys" / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(content)
 
-    return make
+    return write
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def cgroups(tmp_path, monkeypatch):
         ("4:cpu:/\n", {"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, 64),
     ],
 )
-def test_the_cpu_quota_of_every_level_limits_the_cores(cgroups, own, files, n_cores):
+def test_the_lowest_cpu_quota_at_any_level_limits_the_cores(cgroups, own, files, n_cores):
     cgroups(own, files)
     assert usable_cores() == n_cores
 
@@ -68,14 +68,14 @@ def test_the_cpu_quota_of_every_level_limits_the_cores(cgroups, own, files, n_co
         ("5:memory:/\n", {"memory/memory.limit_in_bytes": f"{2**63 - 4096}\n"}, 64),
     ],
 )
-def test_the_memory_limit_of_every_level_counts(cgroups, own, files, gibibytes):
+def test_the_lowest_memory_limit_at_any_level_applies(cgroups, own, files, gibibytes):
     cgroups(own, files)
     assert usable_memory() == gibibytes * 2**30
 
 
-def test_ctranslate2_starts_no_more_threads_than_the_quota_allows(cgroups, tiny_trained):
-    from mtcli.engines import open_engine
-    from mtcli.options import EngineOptions
+def test_ctranslate2_uses_as_many_threads_as_the_quota_allows(cgroups, tiny_trained):
+    from mtcli.config.search import EngineOptions
+    from mtcli.translation.engines import open_engine
 
     cgroups("0::/\n", {"cpu.max": "300000 100000\n"})
     engine = open_engine(tiny_trained, EngineOptions(engine="ctranslate2", device="cpu")).engine

@@ -1,4 +1,4 @@
-"""Checksums: whatever translation uses is verified, and the damaged file is named."""
+"""Checksums: all files that translation uses are verified, and errors name the damaged file."""
 
 import json
 import os
@@ -15,31 +15,31 @@ from safetensors.torch import load_file
 
 from conftest import tiny_pairs
 from mtcli import Translator
-from mtcli.checkpoint import integrity
-from mtcli.checkpoint.averaging import average_models
-from mtcli.checkpoint.directory import load_saved_config, read_facts, weights_info
-from mtcli.checkpoint.integrity import load_arrays
-from mtcli.checkpoint.weights import load_model, load_weights, save_tensors, save_weights
-from mtcli.config import TokenizerConfig, load_config
-from mtcli.engines import open_engine
+from mtcli.config.load import load_config
+from mtcli.config.search import EngineOptions
+from mtcli.config.sections import TokenizerConfig
 from mtcli.errors import CheckpointError
 from mtcli.export import directory as export_directory
 from mtcli.export.directory import (
     make_export,
     open_export,
-    write_plain,
-    write_shortlist,
+    write_standalone,
     write_vocabulary_map,
 )
-from mtcli.export.manifest import Shortlist, read_manifest
-from mtcli.options import EngineOptions
+from mtcli.model_dir import integrity
+from mtcli.model_dir.averaging import average_models
+from mtcli.model_dir.directory import load_saved_config, read_metadata, weights_info
+from mtcli.model_dir.integrity import load_arrays
+from mtcli.model_dir.manifest import Shortlist, read_manifest
+from mtcli.model_dir.weights import load_model, load_weights, save_tensors, save_weights
 from mtcli.tokenizer import load_tokenizers, train_tokenizers
-from mtcli.training import train_run
+from mtcli.training.run import train_run
+from mtcli.translation.engines import open_engine
 from old_models import CT2, LINES, TORCH, TRANSLATIONS, new_model, translates
 
 CPU = torch.device("cpu")
-ON = Shortlist(is_on=True, bleu=100.0, bleu_without=100.0, speed=1.5)
-OFF = replace(ON, is_on=False)
+ENABLED = Shortlist(is_on=True, bleu=100.0, bleu_without=100.0, speed=1.5)
+DISABLED = replace(ENABLED, is_on=False)
 
 
 @pytest.fixture
@@ -49,25 +49,25 @@ def model(tmp_path):
 
 @pytest.fixture(scope="module")
 def damaged_model(tmp_path_factory):
-    """A model directory that one test damages again and again."""
+    """Return a model directory that one test damages many times."""
     return new_model(tmp_path_factory.mktemp("damaged") / "model")
 
 
 def readers(model, tmp_path):
-    """Return all ways to read the weights of a model, by name."""
+    """Return a mapping from names to functions that read the weights of a model."""
     files = [str(tmp_path / name) for name in ("train.en", "train.de")]
     for path, lines in zip(files, zip(*tiny_pairs(), strict=True), strict=True):
         with open(path, "w", encoding="utf-8") as file:  # noqa: PTH123
             file.write("".join(f"{line}\n" for line in lines))
     saved = load_saved_config(new_model(tmp_path / "intact"))
     data = [("data.train", files), ("train.start_from", str(model)), ("train.steps", 1)]
-    shape = [(part, getattr(saved, part).model_dump()) for part in ("model", "tokenizer")]
-    config = load_config(None, [*shape, *data, ("train.device", "cpu")])
+    sections = [(name, getattr(saved, name).model_dump()) for name in ("model", "tokenizer")]
+    config = load_config(None, [*sections, *data, ("train.device", "cpu")])
     return {
         "torch": lambda: open_engine(model, TORCH),
         "CTranslate2": lambda: open_engine(model, CT2),
         "export": lambda: make_export(model),
-        "export elsewhere": lambda: write_plain(model, "int8", tmp_path / "plain"),
+        "standalone export": lambda: write_standalone(model, "int8", tmp_path / "standalone"),
         "ensemble": lambda: open_engine(tmp_path / "intact", EngineOptions(), [model]),
         "average": lambda: average_models([tmp_path / "intact", model], tmp_path / "mean"),
         "fine-tuning": lambda: train_run(config, tmp_path / "tuned", lambda _: None),
@@ -78,7 +78,7 @@ READERS = (
     "torch",
     "CTranslate2",
     "export",
-    "export elsewhere",
+    "standalone export",
     "ensemble",
     "average",
     "fine-tuning",
@@ -89,7 +89,7 @@ READERS = (
 @given(st.integers(0, 8 * 40_000))
 @example(0)
 @example(8 * 40_000)
-def test_a_flipped_bit_in_the_weights_is_found_by_both_readers(damaged_model, bit):
+def test_both_readers_detect_a_flipped_bit_in_the_weights(damaged_model, bit):
     path = damaged_model / "model.safetensors"
     intact = path.read_bytes()
     bit %= 8 * len(intact)
@@ -115,18 +115,18 @@ def test_every_reader_verifies_the_weights(model, tmp_path, name):
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_every_reader_refuses_another_shape_in_the_configuration(model, tmp_path, name):
+def test_every_reader_refuses_changed_model_settings(model, tmp_path, name):
     path = model / "config.yaml"
     path.write_text(path.read_text().replace("  n_heads: 2\n", "  n_heads: 4\n"))
-    says = "the model or tokenizer section of .*config.yaml was changed after training"
-    with pytest.raises(CheckpointError, match=says):
+    message = "the model or tokenizer section of .*config.yaml was changed after training"
+    with pytest.raises(CheckpointError, match=message):
         readers(model, tmp_path)[name]()
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_every_reader_names_the_tokenizer_of_another_model(model, tmp_path, name):
+def test_every_reader_refuses_the_tokenizer_of_another_model(model, tmp_path, name):
     size = len(load_tokenizers(model).source)
-    # The same number of pieces, so that the weights would fit.
+    # Use the same number of pieces so that the shapes of the weights match.
     options = TokenizerConfig(kind="bpe", vocab_size=size, byte_fallback=False)
     other = train_tokenizers([*LINES, "xyz"], TRANSLATIONS, options)
     (model / "tokenizer.model").write_bytes(other.source.model)
@@ -134,17 +134,17 @@ def test_every_reader_names_the_tokenizer_of_another_model(model, tmp_path, name
         readers(model, tmp_path)[name]()
 
 
-def test_a_changed_shape_is_found_though_there_is_an_export(model):
+def test_changed_model_settings_are_detected_despite_an_export(model):
     assert translates(model)
     path = model / "config.yaml"
     status = path.stat()
     path.write_text(path.read_text().replace("  n_heads: 2\n", "  n_heads: 4\n"))
-    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))  # nothing to see at a glance
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))  # same size and time as before
     with pytest.raises(CheckpointError, match="was changed after training"):
         open_engine(model, CT2)
 
 
-def test_a_flipped_bit_in_a_tokenizer_is_found_though_there_is_an_export(model):
+def test_a_flipped_bit_in_a_tokenizer_is_detected_despite_an_export(model):
     assert translates(model)
     path = model / "tokenizer.model"
     status = path.stat()
@@ -156,7 +156,7 @@ def test_a_flipped_bit_in_a_tokenizer_is_found_though_there_is_an_export(model):
         open_engine(model, CT2)
 
 
-def test_other_settings_and_the_form_of_the_configuration_may_change(model):
+def test_other_settings_and_the_formatting_of_the_configuration_may_change(model):
     path = model / "config.yaml"
     text = path.read_text().replace("  beam_size: 4\n", "  beam_size: 3\n")
     text = text.replace("  n_heads: 2\n", "  # a comment\n  n_heads:   2\n")
@@ -166,7 +166,7 @@ def test_other_settings_and_the_form_of_the_configuration_may_change(model):
         assert translates(model, engine)
 
 
-def test_a_key_that_a_later_version_adds_to_the_schema_changes_nothing(model, monkeypatch):
+def test_defaults_of_later_versions_do_not_change_the_digest(model, monkeypatch):
     """The digest covers the file, not the validated configuration."""
     saved = load_saved_config(model)
 
@@ -174,25 +174,25 @@ def test_a_key_that_a_later_version_adds_to_the_schema_changes_nothing(model, mo
         changed = saved.tokenizer.model_copy(update={"sample_lines": 1})
         return saved.model_copy(update={"tokenizer": changed})
 
-    monkeypatch.setattr("mtcli.checkpoint.weights.load_saved_config", with_another_default)
+    monkeypatch.setattr("mtcli.model_dir.weights.load_saved_config", with_another_default)
     assert load_model(model, CPU).config.tokenizer.sample_lines == 1
 
 
-def test_equal_weights_give_equal_bytes(model):
+def test_equal_weights_are_saved_as_equal_bytes(model):
     path = model / "model.safetensors"
     before, weights, info = path.read_bytes(), load_weights(model), weights_info(model)
-    for _ in range(8):  # safetensors would write several keys of metadata in random order
+    for _ in range(8):  # safetensors writes several metadata keys in random order
         save_weights(model, weights, info)
         assert path.read_bytes() == before
 
 
 def save_with_checksums(path, checksums):
-    """Replace the checksums of a model by anything that JSON can hold."""
-    facts = {**read_facts(path), "checksums": checksums}
-    save_tensors(path, load_file(path), {"mtcli": json.dumps(facts)})
+    """Replace the checksums of a model with an arbitrary JSON value."""
+    metadata = {**read_metadata(path), "checksums": checksums}
+    save_tensors(path, load_file(path), {"mtcli": json.dumps(metadata)})
 
 
-def test_damaged_checksums_are_named(model):
+def test_unreadable_checksums_are_reported(model):
     for damaged in ([], {}, 1, None, "x", {"all": "", "config": "", "files": 1}):
         save_with_checksums(model / "model.safetensors", damaged)
         with pytest.raises(CheckpointError, match="list of checksums cannot be read"):
@@ -201,7 +201,7 @@ def test_damaged_checksums_are_named(model):
 
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float64, torch.int32])
 @pytest.mark.parametrize("engine", [TORCH, CT2], ids=["torch", "CTranslate2"])
-def test_weights_of_another_type_are_refused(model, kind, engine):
+def test_weights_other_than_float32_are_refused(model, kind, engine):
     path = model / "model.safetensors"
     with safe_open(path, framework="pt") as file:
         metadata = {"mtcli": file.metadata()["mtcli"]}
@@ -211,28 +211,28 @@ def test_weights_of_another_type_are_refused(model, kind, engine):
         open_engine(model, engine)
 
 
-def test_checksums_do_not_lead_to_files_outside(model, tmp_path):
+def test_checksums_do_not_refer_to_files_outside_the_model(model, tmp_path):
     path = model / "model.safetensors"
-    os.mkfifo(tmp_path / "fifo")  # reading it would take forever
-    facts = weights_info(model).facts()
+    os.mkfifo(tmp_path / "fifo")  # reading it would block
+    metadata = weights_info(model).to_metadata()
     arrays = {name: tensor.numpy() for name, tensor in load_file(path).items()}
     for name in ("../fifo", str(tmp_path / "fifo")):
         digests = {"config": None, "files": {name: ""}}
         save_with_checksums(
-            path, {**digests, "all": integrity._checksum_of_all(facts, digests, arrays)}
+            path, {**digests, "all": integrity._checksum_of_all(metadata, digests, arrays)}
         )
         with pytest.raises(CheckpointError, match="model.safetensors is damaged"):
             load_weights(model)
 
 
-def test_metadata_that_is_too_deep_is_damage(model):
+def test_deeply_nested_metadata_is_reported_as_damage(model):
     path = model / "model.safetensors"
     save_tensors(path, load_file(path), {"mtcli": "[" * 100_000})
     with pytest.raises(CheckpointError, match="model.safetensors is damaged"):
         load_weights(model)
 
 
-def test_weights_are_saved_while_the_configuration_is_being_edited(model):
+def test_weights_can_be_saved_while_the_configuration_is_invalid(model):
     weights, info, config = load_weights(model), weights_info(model), model / "config.yaml"
     intact = config.read_text()
     config.write_text("model: [")
@@ -244,17 +244,17 @@ def test_weights_are_saved_while_the_configuration_is_being_edited(model):
 # The vocabulary map.
 
 
-def good_map(model) -> str:
-    """Return a map that allows everything."""
+def valid_map(model) -> str:
+    """Return a map whose candidates are the entire vocabulary."""
     vocabulary = load_tokenizers(model).target.vocabulary
     return "\t" + " ".join(vocabulary) + "\n" + "".join(f"{piece}\t</s>\n" for piece in vocabulary)
 
 
-DAMAGES = [None, b"", b"garbage", b"\n", b"\t</s>\n", b"a\tb\nc\n", b"x\t</s>\n"]
-OPTIONS = {None: replace(CT2), True: replace(CT2, shortlist=True)}
+DAMAGED_MAPS = [None, b"", b"garbage", b"\n", b"\t</s>\n", b"a\tb\nc\n", b"x\t</s>\n"]
+OPTIONS = {None: CT2, True: replace(CT2, shortlist=True)}
 
 
-def damage(model, content):
+def replace_map(model, content):
     path = model / "ctranslate2" / "vmap.txt"
     if content is None:
         path.unlink()
@@ -262,51 +262,51 @@ def damage(model, content):
         path.write_bytes(content)
 
 
-@pytest.mark.parametrize("content", DAMAGES)
-@pytest.mark.parametrize("wanted", OPTIONS)
-def test_a_damaged_map_is_named_where_it_is_used(model, content, wanted):
-    write_shortlist(model, good_map(model), ON)
-    assert translates(model, OPTIONS[wanted])
-    assert open_engine(model, OPTIONS[wanted]).engine.uses_shortlist
-    damage(model, content)
+@pytest.mark.parametrize("content", DAMAGED_MAPS)
+@pytest.mark.parametrize("requested", OPTIONS)
+def test_a_damaged_map_is_reported_if_it_is_used(model, content, requested):
+    write_vocabulary_map(model, valid_map(model), ENABLED)
+    assert translates(model, OPTIONS[requested])
+    assert open_engine(model, OPTIONS[requested]).engine.uses_shortlist
+    replace_map(model, content)
     problem = "missing" if content is None else "damaged"
     with pytest.raises(CheckpointError, match=f"vmap.txt is {problem}") as error:
-        open_engine(model, OPTIONS[wanted])
+        open_engine(model, OPTIONS[requested])
     assert "--no-shortlist" in str(error.value)
     assert translates(model, replace(CT2, shortlist=False))
 
 
-@pytest.mark.parametrize("content", DAMAGES)
-def test_a_map_that_is_off_is_not_read(model, content):
-    write_shortlist(model, good_map(model), OFF)
-    damage(model, content)
-    assert open_export(model, "float32").shortlist is None
+@pytest.mark.parametrize("content", DAMAGED_MAPS)
+def test_a_disabled_map_is_not_read(model, content):
+    write_vocabulary_map(model, valid_map(model), DISABLED)
+    replace_map(model, content)
+    assert open_export(model, "float32").vocabulary_map is None
     assert translates(model)
 
 
 @pytest.mark.parametrize("content", [b"", b"garbage", b"\t</s>\n", b"a\tb\nc\n"])
-def test_a_map_that_would_crash_ctranslate2_never_reaches_it(model, content):
-    """Not even if the checksums are right."""
-    write_shortlist(model, good_map(model), ON)
-    damage(model, content)
+def test_a_map_that_would_crash_ctranslate2_is_refused(model, content):
+    """The map is refused even if its checksum is valid."""
+    write_vocabulary_map(model, valid_map(model), ENABLED)
+    replace_map(model, content)
     manifest = read_manifest(model / "ctranslate2")
     replace(manifest, vocabulary_map=zlib.crc32(content)).write(model / "ctranslate2")
     with pytest.raises(CheckpointError, match="vmap.txt is damaged"):
         open_engine(model, CT2)
 
 
-def test_another_quantization_keeps_the_map_and_the_decision(model):
-    write_shortlist(model, good_map(model), ON)
+def test_exporting_another_quantization_keeps_the_map_and_the_shortlist(model):
+    write_vocabulary_map(model, valid_map(model), ENABLED)
     before = read_manifest(model / "ctranslate2")
     open_engine(model, CT2)
     after = read_manifest(model / "ctranslate2")
     assert set(before.files) < set(after.files)
-    assert (after.shortlist, after.vocabulary_map) == (ON, before.vocabulary_map)
+    assert (after.shortlist, after.vocabulary_map) == (ENABLED, before.vocabulary_map)
 
 
-def test_a_damaged_map_is_not_taken_over_by_a_new_export(model):
-    write_shortlist(model, good_map(model), ON)
-    damage(model, b"x\t</s>\n")
+def test_a_new_export_removes_a_damaged_map(model):
+    write_vocabulary_map(model, valid_map(model), ENABLED)
+    replace_map(model, b"x\t</s>\n")
     path = model / "config.yaml"
     path.write_text(path.read_text().replace("  beam_size: 4\n", "  beam_size: 3\n"))
     assert translates(model)
@@ -314,20 +314,20 @@ def test_a_damaged_map_is_not_taken_over_by_a_new_export(model):
     assert not (model / "ctranslate2" / "vmap.txt").exists()
 
 
-def test_a_map_without_a_decision_is_off_unless_the_user_asks(model):
-    write_vocabulary_map(model, good_map(model))
+def test_a_map_without_a_shortlist_decision_is_used_only_on_request(model):
+    write_vocabulary_map(model, valid_map(model))
     assert read_manifest(model / "ctranslate2").shortlist is None
     assert not open_engine(model, CT2).engine.uses_shortlist
     assert open_engine(model, replace(CT2, shortlist=True)).engine.uses_shortlist
 
 
-def test_the_manifest_is_changed_under_the_lock_only(model, monkeypatch):
+def test_the_manifest_is_written_under_the_lock(model, monkeypatch):
     is_locked = []
-    alone_in = export_directory._alone_in
+    export_lock = export_directory._export_lock
 
     @contextmanager
-    def locked(directory):
-        with alone_in(directory):
+    def recorded_lock(directory):
+        with export_lock(directory):
             is_locked.append(True)
             yield
             is_locked.pop()
@@ -339,22 +339,22 @@ def test_the_manifest_is_changed_under_the_lock_only(model, monkeypatch):
         written.append(path.name)
 
     written: list[str] = []
-    monkeypatch.setattr(export_directory, "_alone_in", locked)
+    monkeypatch.setattr(export_directory, "_export_lock", recorded_lock)
     monkeypatch.setattr(export_directory, "write_file", write)
-    monkeypatch.setattr("mtcli.export.manifest.write_file", write)
+    monkeypatch.setattr("mtcli.model_dir.manifest.write_file", write)
     make_export(model)
-    write_vocabulary_map(model, good_map(model))
-    write_shortlist(model, good_map(model), ON)
-    os.utime(model / "model.safetensors", ns=(1, 1))  # as if it were copied
-    assert open_export(model, "int8").manifest.shortlist == ON
+    write_vocabulary_map(model, valid_map(model))
+    write_vocabulary_map(model, valid_map(model), ENABLED)
+    os.utime(model / "model.safetensors", ns=(1, 1))  # as after copying
+    assert open_export(model, "int8").manifest.shortlist == ENABLED
     assert written.count("vmap.txt") == 2
     assert written[-1] == "mtcli.json"
-    assert read_manifest(model / "ctranslate2").is_fresh_at_a_glance(model)
+    assert read_manifest(model / "ctranslate2").is_fresh_by_stat(model)
 
 
 @pytest.mark.parametrize("n_writes", range(3))
-def test_a_map_that_was_written_in_part_does_no_harm(model, monkeypatch, n_writes):
-    write_shortlist(model, good_map(model), ON)
+def test_an_interrupted_write_of_the_map_leaves_a_usable_model(model, monkeypatch, n_writes):
+    write_vocabulary_map(model, valid_map(model), ENABLED)
     write_file, count = export_directory.write_file, iter(range(9))
 
     def fail(path, content):
@@ -364,16 +364,16 @@ def test_a_map_that_was_written_in_part_does_no_harm(model, monkeypatch, n_write
 
     with monkeypatch.context() as patch:
         patch.setattr(export_directory, "write_file", fail)
-        patch.setattr("mtcli.export.manifest.write_file", fail)
+        patch.setattr("mtcli.model_dir.manifest.write_file", fail)
         with pytest.raises(KeyboardInterrupt):
-            write_shortlist(model, "x\t</s>\n", ON)
+            write_vocabulary_map(model, "x\t</s>\n", ENABLED)
     assert translates(model)
 
 
-def test_the_new_manifest_has_all_checksums(model):
-    write_shortlist(model, good_map(model), ON)
-    facts = json.loads((model / "ctranslate2" / "mtcli.json").read_bytes())
+def test_the_manifest_contains_checksums_of_the_map_and_the_inputs(model):
+    write_vocabulary_map(model, valid_map(model), ENABLED)
+    saved = json.loads((model / "ctranslate2" / "mtcli.json").read_bytes())
     content = (model / "ctranslate2" / "vmap.txt").read_bytes()
-    assert facts["vocabulary_map"] == zlib.crc32(content)
-    assert set(facts["inputs"]) == {"config.yaml", "model.safetensors", "tokenizer.model"}
+    assert saved["vocabulary_map"] == zlib.crc32(content)
+    assert set(saved["inputs"]) == {"config.yaml", "model.safetensors", "tokenizer.model"}
     assert Translator(model, engine=CT2).translate([]) == []

@@ -6,12 +6,13 @@ import pytest
 
 import killing
 from conftest import tiny_decoder_only, tiny_model_config, tiny_rnn_config
-from mtcli.config import overlaid
+from mtcli.config.load import with_overrides
 
 pytestmark = pytest.mark.cpu
 
-# All that has a memory or draws lots: it must be the same after a kill as without one.
-EVERYTHING = {
+# Enable all features that have state or randomness: a killed and resumed run must still
+# give the same result.
+STATEFUL_SETTINGS = {
     "model.dropout": 0.1,
     "data.subword_sampling": 0.2,
     "data.word_dropout": 0.1,
@@ -26,51 +27,54 @@ EVERYTHING = {
 
 
 def attempt(config, directory, **options) -> bool:
-    """Whether the scores of a model that has hardly learned rise depends on the CPU: fix that."""
+    """Call `killing.attempt` with the first validation as the best one.
+
+    Otherwise, the best validation would depend on the CPU: the model is barely trained.
+    """
     return killing.attempt(config, directory, **options, first_is_best=True)
 
 
 @pytest.fixture
 def config(tiny_config):
-    return overlaid(tiny_config, EVERYTHING.items())
+    return with_overrides(tiny_config, STATEFUL_SETTINGS.items())
 
 
 @pytest.fixture
-def undisturbed(config, tmp_path):
-    assert attempt(config, tmp_path / "undisturbed")
-    return killing.result(tmp_path / "undisturbed")
+def uninterrupted(config, tmp_path):
+    assert attempt(config, tmp_path / "uninterrupted")
+    return killing.result(tmp_path / "uninterrupted")
 
 
 @pytest.mark.parametrize(
     "first", [1, *(pytest.param(first, marks=pytest.mark.long) for first in (2, 3))]
 )
-def test_killed_again_and_again_while_writing_a_run_ends_as_if_it_had_not_been(
-    config, undisturbed, tmp_path, first
+def test_being_killed_during_writes_does_not_change_the_result(
+    config, uninterrupted, tmp_path, first
 ):
-    """Each attempt lives for some writes more than the one before; each dies in another way."""
+    """Each attempt lasts ten writes longer than the last one and is killed in another way."""
     at_write, n_kills = first, 0
     while not attempt(config, tmp_path / "run", at_write=at_write):
         at_write += 10
         n_kills += 1
     assert n_kills > 5
-    assert killing.result(tmp_path / "run") == undisturbed
+    assert killing.result(tmp_path / "run") == uninterrupted
 
 
 @pytest.mark.long
-def test_killed_at_any_moment_a_run_ends_as_if_it_had_not_been(config, undisturbed, tmp_path):
-    began = time.monotonic()
+def test_being_killed_at_random_times_does_not_change_the_result(config, uninterrupted, tmp_path):
+    start = time.monotonic()
     attempt(config, tmp_path / "timed")
-    whole = time.monotonic() - began
-    lives, n_kills = random.Random(1), 0
+    full_time = time.monotonic() - start
+    generator, n_kills = random.Random(1), 0
     while n_kills < 5:
-        seconds = whole * lives.uniform(0.1, 0.5)
+        seconds = full_time * generator.uniform(0.1, 0.5)
         if not attempt(config, tmp_path / "run", seconds=seconds):
             n_kills += 1
-        else:  # it came to its end before: once more, and faster
+        else:  # the run finished before it was killed: try again with shorter times
             shutil.rmtree(tmp_path / "run")
-            whole, n_kills = whole / 2, 0
+            full_time, n_kills = full_time / 2, 0
     attempt(config, tmp_path / "run")
-    assert killing.result(tmp_path / "run") == undisturbed
+    assert killing.result(tmp_path / "run") == uninterrupted
 
 
 @pytest.mark.parametrize(
@@ -89,17 +93,17 @@ def test_killed_at_any_moment_a_run_ends_as_if_it_had_not_been(config, undisturb
         ),
     ],
 )
-def test_every_architecture_goes_on_as_if_nothing_had_been(config, tmp_path, model):
+def test_being_killed_does_not_change_the_result_of_any_architecture(config, tmp_path, model):
     config = config.model_copy(update={"model": model})
-    assert attempt(config, tmp_path / "undisturbed")
+    assert attempt(config, tmp_path / "uninterrupted")
     assert not attempt(config, tmp_path / "run", at_write=30)
     assert attempt(config, tmp_path / "run")
-    assert killing.result(tmp_path / "run") == killing.result(tmp_path / "undisturbed")
+    assert killing.result(tmp_path / "run") == killing.result(tmp_path / "uninterrupted")
 
 
-def test_the_run_that_is_killed_stops_early_and_averages(undisturbed):
-    """Or else the other tests would not show what they should."""
-    _, events = undisturbed
-    assert events[-1]["reason"] == "no better chrF in 2 validations"
+def test_the_test_run_stops_early_and_averages_its_weights(uninterrupted):
+    """The other tests in this file rely on this."""
+    _, events = uninterrupted
+    assert events[-1]["reason"] == "chrF did not improve in 2 validations"
     assert events[-1]["step"] == 12
     assert any(event.get("text", "").startswith("the mean of steps") for event in events)

@@ -1,4 +1,4 @@
-"""One definition of the limits: config, Python options and command line accept the same values."""
+"""Config, Python options and command line accept the same values and have the same defaults."""
 
 import math
 
@@ -8,23 +8,24 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from typer.testing import CliRunner
 
-from mtcli.cli import app
-from mtcli.config import SearchConfig, load_config
+from mtcli.cli.base import app
+from mtcli.config.load import load_config
+from mtcli.config.search import SAMPLING_LIMITS, SEARCH_LIMITS, Sampling, SearchOptions
+from mtcli.config.sections import SearchConfig
 from mtcli.errors import ConfigError, MtcliError, OptionsError
-from mtcli.options import SAMPLING_LIMITS, SEARCH_LIMITS, Sampling, SearchOptions
 
 INTEGERS = ("beam_size", "n_best", "max_length", "no_repeat_ngram", "top_k")
 ACCEPTED = "all options are accepted"
-WIDE = {"beam_size": 1000}  # n_best may not exceed it
+WIDE = {"beam_size": 1000}  # n_best must not exceed the beam size
 
 
 def values(name):
-    """Draw values around the limits of an option and far from them."""
+    """Return a strategy that draws values near an option's limits and far from them."""
     low, high = {**SEARCH_LIMITS, **SAMPLING_LIMITS}[name]
     if name in INTEGERS:
         edges = [low - 1, low, low + 1, high - 1, high, high + 1]
         return st.one_of(st.sampled_from(edges), st.integers())
-    edges = [math.nextafter(limit, way) for limit in (low, high) for way in (-9e9, limit, 9e9)]
+    edges = [math.nextafter(limit, to) for limit in (low, high) for to in (-9e9, limit, 9e9)]
     return st.one_of(st.sampled_from([*edges, math.nan]), st.floats())
 
 
@@ -47,8 +48,8 @@ def is_accepted_by_options(name, value) -> bool:
     return True
 
 
-class Opened:
-    """A translator whose own options have a wide beam; it accepts all options and stops."""
+class FakeTranslator:
+    """Translator with a wide default beam that reports every option as accepted."""
 
     options = SearchOptions(**WIDE)
 
@@ -63,11 +64,11 @@ def is_accepted_by_command(name, value) -> bool:
     command = ["translate", "model", f"--{name.replace('_', '-')}={value!r}"]
     command += ["--sampling"] if name in SAMPLING_LIMITS else []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mtcli.translation.Translator", Opened)
+        patch.setattr("mtcli.translation.translator.Translator", FakeTranslator)
         result = CliRunner().invoke(app, command)
     if ACCEPTED in result.output:
         return True
-    assert result.exit_code == 2, result.output  # wrong usage
+    assert result.exit_code == 2, result.output  # a usage error
     return False
 
 
@@ -109,11 +110,17 @@ def test_config_and_options_agree_on_n_best_and_beam_size(beam_size, n_best):
                 accepts(beam_size=beam_size, n_best=n_best)
 
 
-def test_every_search_setting_has_limits():
+def test_all_search_settings_have_limits():
     assert set(SearchConfig.model_fields) == set(SEARCH_LIMITS)
 
 
-def test_a_search_setting_out_of_range_is_refused_when_the_config_is_loaded():
+def test_config_and_options_have_the_same_defaults():
+    for name, field in SearchConfig.model_fields.items():
+        assert field.default == getattr(SearchOptions(), name)
+    assert SearchOptions(**SearchConfig().model_dump()) == SearchOptions()
+
+
+def test_loading_a_config_rejects_an_out_of_range_search_setting():
     files = ("data.train", ["a", "b"])
     with pytest.raises(ConfigError, match=r"search.beam_size: .* 1000 \(got 2000\)") as error:
         load_config(None, [files, ("search.beam_size", 2000)])
@@ -121,25 +128,25 @@ def test_a_search_setting_out_of_range_is_refused_when_the_config_is_loaded():
 
 
 @pytest.mark.parametrize("value", ["4", None, True, 4.0, [4]])
-def test_an_integer_option_of_another_type_is_an_error_of_mtcli(value):
+def test_an_integer_option_rejects_other_types(value):
     with pytest.raises(MtcliError, match="beam_size=.* is not an integer"):
         SearchOptions(beam_size=value)
 
 
 @pytest.mark.parametrize("value", ["4", None, True, [4]])
-def test_a_real_option_of_another_type_is_an_error_of_mtcli(value):
+def test_a_float_option_rejects_other_types(value):
     with pytest.raises(MtcliError, match="length_penalty=.* is not a number"):
         SearchOptions(length_penalty=value)
 
 
-def test_a_length_ratio_of_zero_is_refused():
+def test_a_length_ratio_of_zero_is_rejected():
     with pytest.raises(OptionsError, match="max_length_ratio=0 is not between 0.01 and 1000"):
         SearchOptions(max_length_ratio=0)
 
 
 @pytest.mark.parametrize("option", ["--length-penalty=nan", "--beam-size=0"])
-def test_evaluate_refuses_options_out_of_range_as_wrong_usage(option, tmp_path, monkeypatch):
-    monkeypatch.setattr("mtcli.translation.Translator", Opened)
+def test_evaluate_reports_options_out_of_range_as_usage_errors(option, tmp_path, monkeypatch):
+    monkeypatch.setattr("mtcli.translation.translator.Translator", FakeTranslator)
     for name in ("source", "reference"):
         (tmp_path / name).write_text("a\n")
     command = ["evaluate", "model", str(tmp_path / "source"), str(tmp_path / "reference"), option]

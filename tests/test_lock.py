@@ -1,4 +1,4 @@
-"""The lock on a run directory: two trainings never write to it side by side."""
+"""The lock on a run directory: only one process trains in it at a time."""
 
 import errno
 import fcntl
@@ -14,23 +14,24 @@ import threading
 import pytest
 from typer.testing import CliRunner
 
-from mtcli.checkpoint.directory import check_is_run
-from mtcli.checkpoint.lock import LOCK, RunLock, check_is_unlocked
-from mtcli.cli import app
+from mtcli.cli.base import app
 from mtcli.errors import CheckpointError
-from mtcli.report import Finished, Notice, StepDone
-from mtcli.training import RunOptions, train_run
+from mtcli.model_dir.directory import check_is_run
+from mtcli.model_dir.layout import LOCK
+from mtcli.model_dir.lock import RunLock, check_is_unlocked
+from mtcli.reporting.events import Finished, Notice, StepDone
+from mtcli.training.run import RunOptions, train_run
 
-LIMIT = 100  # seconds that a test waits for a process
+LIMIT = 100  # maximum seconds to wait for a process
 BUSY = "another process is training in"
 LONG = ["--set", "train.steps=100000", "--set", "train.validate_every=100000"]
 
 
-def silent(_event: object) -> None:
-    """Show nothing."""
+def ignore(_event: object) -> None:
+    """Ignore an event."""
 
 
-def logged(directory) -> list[dict]:
+def read_log(directory) -> list[dict]:
     return [json.loads(line) for line in (directory / "log.jsonl").read_text().splitlines()]
 
 
@@ -42,7 +43,7 @@ def command(corpus_files, tmp_path, tiny_options) -> list[str]:
 
 @pytest.fixture
 def training(command):
-    """A process that trains in `run`, after its first step."""
+    """Start a process that trains in `run`; yield it after its first step."""
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     killer = threading.Timer(LIMIT, process.kill)
     killer.start()
@@ -59,7 +60,9 @@ def training(command):
     "options",
     [["--fresh"], *(pytest.param(o, marks=pytest.mark.long) for o in ([], ["--processes", "2"]))],
 )
-def test_a_second_training_is_refused_and_names_the_first(command, training, tmp_path, options):
+def test_a_second_process_is_refused_with_the_pid_of_the_first(
+    command, training, tmp_path, options
+):
     second = subprocess.run([*command, *options], capture_output=True, text=True, timeout=LIMIT)
     assert second.returncode == 1
     run, host = tmp_path / "run", socket.gethostname()
@@ -68,12 +71,12 @@ def test_a_second_training_is_refused_and_names_the_first(command, training, tmp
     assert hint == "  hint: wait for it to end, or choose another --out"
     training.send_signal(signal.SIGTERM)
     training.communicate(timeout=LIMIT)
-    steps = [event["step"] for event in logged(run) if event["event"] == "step"]
+    steps = [event["step"] for event in read_log(run) if event["event"] == "step"]
     assert steps == sorted(set(steps))
     assert not (run / LOCK).exists()
 
 
-def test_a_lock_that_a_kill_has_left_does_not_block_the_next_run(command, training, tmp_path):
+def test_the_lock_file_of_a_killed_process_does_not_block_the_next_run(command, training, tmp_path):
     training.kill()
     training.wait(timeout=LIMIT)
     assert (tmp_path / "run" / LOCK).exists()
@@ -84,7 +87,7 @@ def test_a_lock_that_a_kill_has_left_does_not_block_the_next_run(command, traini
     assert not (tmp_path / "run" / LOCK).exists()
 
 
-def test_the_lock_is_held_while_a_run_writes_and_removed_at_its_end(tiny_config, tmp_path):
+def test_a_run_holds_the_lock_until_its_end(tiny_config, tmp_path):
     held: list[bool] = []
 
     def listen(event):
@@ -101,19 +104,19 @@ def test_the_lock_is_held_while_a_run_writes_and_removed_at_its_end(tiny_config,
     check_is_unlocked(tmp_path / "run")
 
 
-def test_a_run_is_locked_before_anything_is_read(tiny_config, tmp_path):
-    train_run(tiny_config, tmp_path / "run", silent)
+def test_a_run_is_locked_before_its_corpus_is_read(tiny_config, tmp_path):
+    train_run(tiny_config, tmp_path / "run", ignore)
     tiny_config.data.train[0].unlink()
     lock = RunLock(tmp_path / "run")
     lock.acquire()
     for options in (RunOptions(), RunOptions(fresh=True)):
         with pytest.raises(CheckpointError, match=BUSY):
-            train_run(tiny_config, tmp_path / "run", silent, options)
+            train_run(tiny_config, tmp_path / "run", ignore, options)
     lock.close()
 
 
-def at_the_last_moment(action):
-    """Return a listener that acts when all is prepared and nothing is written."""
+def before_first_write(action):
+    """Return a listener that calls `action` after preparation and before the first write."""
 
     def listen(event):
         if isinstance(event, Notice) and event.text.startswith("training: "):
@@ -123,33 +126,33 @@ def at_the_last_moment(action):
 
 
 @pytest.mark.parametrize("fresh", [False, True])
-def test_a_process_that_loses_the_race_for_a_new_directory_is_refused(tiny_config, tmp_path, fresh):
+def test_a_second_process_in_a_new_directory_is_refused(tiny_config, tmp_path, fresh):
     lock = RunLock(tmp_path / "run")
     options = RunOptions(fresh=fresh)
     with pytest.raises(CheckpointError, match=BUSY):
-        train_run(tiny_config, tmp_path / "run", at_the_last_moment(lock.acquire), options)
+        train_run(tiny_config, tmp_path / "run", before_first_write(lock.acquire), options)
     lock.close()
     assert not any((tmp_path / "run").iterdir())
 
 
-def test_a_run_that_was_made_in_the_meantime_is_not_overwritten(tiny_config, tmp_path):
+def test_a_run_created_during_preparation_is_not_overwritten(tiny_config, tmp_path):
     run = tmp_path / "run"
-    other = at_the_last_moment(lambda: train_run(tiny_config, run, silent))
-    with pytest.raises(CheckpointError, match="another process has trained in .* in the meantime"):
+    other = before_first_write(lambda: train_run(tiny_config, run, ignore))
+    with pytest.raises(CheckpointError, match="another process has started a run .* meantime"):
         train_run(tiny_config, run, other)
-    assert isinstance(train_run(tiny_config, run, silent), Finished)
-    assert [event["event"] for event in logged(run)].count("finished") == 1
+    assert isinstance(train_run(tiny_config, run, ignore), Finished)
+    assert [event["event"] for event in read_log(run)].count("finished") == 1
 
 
-def test_a_directory_with_nothing_but_a_lock_may_become_a_run(tiny_config, tmp_path):
+def test_a_run_can_start_in_a_directory_with_only_a_lock_file(tiny_config, tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / LOCK).write_text("1 elsewhere\n")
     check_is_run(tmp_path / "run")
-    assert isinstance(train_run(tiny_config, tmp_path / "run", silent), Finished)
+    assert isinstance(train_run(tiny_config, tmp_path / "run", ignore), Finished)
 
 
 @pytest.mark.parametrize("kind", ["link", "directory", "fifo"])
-def test_a_lock_that_is_not_a_file_is_refused_and_untouched(tmp_path, kind):
+def test_a_lock_path_that_is_not_a_file_is_refused_and_left_unchanged(tmp_path, kind):
     path, other = tmp_path / LOCK, tmp_path / "other"
     other.write_text("mine")
     match kind:
@@ -166,24 +169,24 @@ def test_a_lock_that_is_not_a_file_is_refused_and_untouched(tmp_path, kind):
     assert other.read_text() == "mine"
 
 
-def test_a_file_that_was_removed_while_it_was_locked_is_no_lock(tmp_path, monkeypatch):
-    """Another run ends between opening the file and locking it, and a third one starts."""
+def test_locking_a_removed_file_does_not_lock_the_run(tmp_path, monkeypatch):
+    """Between opening and locking the file, another run ends and a third one starts."""
     flock = fcntl.flock
     third = RunLock(tmp_path)
 
-    def late(descriptor, operation):
+    def delayed_flock(descriptor, operation):
         monkeypatch.setattr(fcntl, "flock", flock)
         (tmp_path / LOCK).unlink()
         third.acquire()
         flock(descriptor, operation)
 
-    monkeypatch.setattr(fcntl, "flock", late)
+    monkeypatch.setattr(fcntl, "flock", delayed_flock)
     with pytest.raises(CheckpointError, match=BUSY):
         RunLock(tmp_path).acquire()
     third.close()
 
 
-def test_a_lock_file_of_another_run_is_not_removed(tmp_path):
+def test_closing_a_lock_does_not_remove_the_lock_file_of_another_run(tmp_path):
     lost, other = RunLock(tmp_path), RunLock(tmp_path)
     lost.acquire()
     (tmp_path / LOCK).unlink()
@@ -193,20 +196,20 @@ def test_a_lock_file_of_another_run_is_not_removed(tmp_path):
     other.close()
 
 
-def refuse(*_: object) -> None:
+def fail_without_locks(*_: object) -> None:
     raise OSError(errno.ENOLCK, "No locks available")
 
 
-@pytest.mark.parametrize("how", ["no module", "no locks"])
-def test_training_works_where_there_are_no_locks(tiny_config, tmp_path, monkeypatch, how):
-    if how == "no module":
+@pytest.mark.parametrize("reason", ["no module", "no locks"])
+def test_training_works_without_lock_support(tiny_config, tmp_path, monkeypatch, reason):
+    if reason == "no module":
         monkeypatch.setitem(sys.modules, "fcntl", None)
     else:
-        monkeypatch.setattr(fcntl, "flock", refuse)
-    assert isinstance(train_run(tiny_config, tmp_path / "run", silent), Finished)
+        monkeypatch.setattr(fcntl, "flock", fail_without_locks)
+    assert isinstance(train_run(tiny_config, tmp_path / "run", ignore), Finished)
 
 
-def test_a_lock_does_not_hinder_other_commands(tiny_trained, tmp_path):
+def test_other_commands_ignore_the_lock(tiny_trained, tmp_path):
     model = tmp_path / "model"
     shutil.copytree(tiny_trained, model)
     lock = RunLock(model)

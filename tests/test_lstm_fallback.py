@@ -4,11 +4,11 @@ import pytest
 import torch
 
 from conftest import tiny_rnn_config
-from mtcli.config import overlaid
+from mtcli.config.load import with_overrides
 from mtcli.models import build_model
-from mtcli.models.recurrence import _has_cpu_lstm
-from mtcli.report import Finished
-from mtcli.training import train_run
+from mtcli.models.rnn_cells import _has_cpu_lstm
+from mtcli.reporting.events import Finished
+from mtcli.training.run import train_run
 
 pytestmark = pytest.mark.cpu
 
@@ -18,13 +18,13 @@ TARGET = torch.tensor([[2, 4, 5, 6], [2, 8, 9, 3]])
 
 @pytest.fixture
 def no_bfloat16_lstm(monkeypatch):
-    """Let torch fail as it does on a CPU without AVX-512."""
-    compute = torch.lstm
+    """Make torch fail as it does on a CPU without AVX-512."""
+    original = torch.lstm
 
     def fail(*arguments):
         if torch.is_autocast_enabled("cpu"):
             raise RuntimeError("could not create a primitive descriptor for the LSTM")
-        return compute(*arguments)
+        return original(*arguments)
 
     monkeypatch.setattr(torch, "lstm", fail)
     monkeypatch.setattr("torch._VF.lstm", fail)
@@ -50,11 +50,11 @@ def test_an_lstm_without_bfloat16_support_computes_in_float32(is_fed):
 def test_a_recurrent_model_trains_in_bfloat16_without_a_bfloat16_lstm(tiny_config, tmp_path):
     settings = {"model": {"arch": "rnn", "d_model": 16, "input_feeding": False}}
     settings["train.precision"] = "bfloat16"
-    config = overlaid(tiny_config, [*settings.items(), ("train.steps", 2)])
+    config = with_overrides(tiny_config, [*settings.items(), ("train.steps", 2)])
     assert isinstance(train_run(config, tmp_path / "run", lambda _: None), Finished)
 
 
-def test_the_question_does_not_change_the_random_numbers():
+def test_probing_the_cpu_does_not_advance_the_random_state():
     _has_cpu_lstm.cache_clear()
     torch.manual_seed(0)
     expected = torch.rand(3)
@@ -63,7 +63,7 @@ def test_the_question_does_not_change_the_random_numbers():
     assert torch.equal(torch.rand(3), expected)
 
 
-def test_the_answer_is_the_same_in_inference_mode():
+def test_probing_the_cpu_works_in_inference_mode():
     _has_cpu_lstm.cache_clear()
     expected = _has_cpu_lstm(torch.bfloat16)
     _has_cpu_lstm.cache_clear()

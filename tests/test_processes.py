@@ -1,4 +1,4 @@
-"""Tests of the tools that start processes: nothing waits for ever, and nothing stays behind."""
+"""Test tools that start processes: every wait has a timeout, and no process outlives a test."""
 
 import os
 import subprocess
@@ -8,21 +8,21 @@ import pytest
 import processes
 
 
-def test_a_silent_process_is_not_waited_for(monkeypatch):
-    monkeypatch.setattr(processes, "LIMIT", 0.05)
-    entry, end = os.pipe()
+def test_reading_from_a_silent_process_times_out(monkeypatch):
+    monkeypatch.setattr(processes, "TIMEOUT", 0.05)
+    read_end, write_end = os.pipe()
     try:
-        with pytest.raises(AssertionError, match="nothing more came"):
-            processes.Output(entry).until(b"x")
-        os.write(end, b"abc")
+        with pytest.raises(AssertionError, match="no output within the timeout"):
+            processes.Output(read_end).until(b"x")
+        os.write(write_end, b"abc")
         with pytest.raises(AssertionError, match="after b'abc'"):
-            processes.Output(entry).rest()
+            processes.Output(read_end).rest()
     finally:
-        os.close(entry)
-        os.close(end)
+        os.close(read_end)
+        os.close(write_end)
 
 
-def test_an_output_that_ends_too_soon_is_shown():
+def test_the_error_shows_the_output_of_a_process_that_ended_too_early():
     with processes.started("echo one; echo two", stdout=subprocess.PIPE) as process:
         output = processes.Output(process.stdout.fileno())
         assert output.line_with(b"one") == b"one\n"
@@ -30,7 +30,7 @@ def test_an_output_that_ends_too_soon_is_shown():
             output.until(b"three")
 
 
-def test_processes_and_their_children_do_not_outlive_the_block():
+def test_no_process_or_child_process_outlives_the_with_block():
     with processes.started("sleep 3600 & echo; wait", stdout=subprocess.PIPE) as process:
         processes.Output(process.stdout.fileno()).until(b"\n")
         pids = [process.pid, *processes.descendants(process.pid)]
@@ -39,7 +39,7 @@ def test_processes_and_their_children_do_not_outlive_the_block():
 
 
 def is_running(pid: int) -> bool:
-    """Return whether `pid` exists and is not only waiting for its parent to notice its end."""
+    """Return whether `pid` exists and is not a zombie."""
     state = subprocess.run(
         ["ps", "-o", "state=", "-p", str(pid)], capture_output=True, check=False, timeout=60
     ).stdout.strip()

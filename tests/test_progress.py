@@ -1,4 +1,4 @@
-"""The progress bar of translate and evaluate: on a terminal only, and never between the lines."""
+"""Progress of translate and evaluate; the progress bar appears only on a terminal."""
 
 import contextlib
 import io
@@ -16,8 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mtcli import Translator
-from mtcli.options import EngineOptions
-from mtcli.stream import Formats, Input, Progress, total_size, translate_stream
+from mtcli.config.search import EngineOptions
+from mtcli.translation.formats import Formats
+from mtcli.translation.stream import Progress, total_size, translate_stream
+from mtcli.translation.stream_io import Input
 
 MTCLI = [sys.executable, "-m", "mtcli"]
 SECONDS = 90
@@ -26,7 +28,7 @@ groups = st.lists(st.tuples(st.integers(1, 50), st.integers(0, 1000)), min_size=
 
 
 @given(groups, st.integers(1, 7), st.data())
-def test_the_share_grows_to_one(sizes, n_batches, data):
+def test_the_share_increases_to_one(sizes, n_batches, data):
     progress = Progress(sum(size for _, size in sizes))
     shares = []
     progress.on_change = lambda: shares.append(progress.share)
@@ -41,7 +43,7 @@ def test_the_share_grows_to_one(sizes, n_batches, data):
     assert all(0 <= a <= b + 1e-9 for a, b in zip(shares, [*shares[1:], 1.0], strict=True))
 
 
-def test_a_part_of_a_group_is_a_part_of_its_size():
+def test_the_share_includes_partial_groups():
     progress = Progress(1000)
     progress.read(10, 400)
     progress.read(10, 600)
@@ -52,15 +54,15 @@ def test_a_part_of_a_group_is_a_part_of_its_size():
     assert (progress.n_lines, progress.share) == (15, 0.7)
 
 
-def test_a_stream_has_no_share(tmp_path):
+def test_the_share_is_none_for_a_stream(tmp_path):
     progress = Progress()
     progress.read(3, 9)
     progress.advance(2)
     assert (progress.n_lines, progress.share) == (2, None)
     (tmp_path / "x").write_bytes(b"12345")
-    end, entry = os.pipe()
-    with (tmp_path / "x").open("rb") as file, os.fdopen(end) as pipe:
-        os.close(entry)
+    read_end, write_end = os.pipe()
+    with (tmp_path / "x").open("rb") as file, os.fdopen(read_end) as pipe:
+        os.close(write_end)
         assert total_size([file, file]) == 10
         file.read(2)
         assert total_size([file]) == 3
@@ -69,49 +71,49 @@ def test_a_stream_has_no_share(tmp_path):
 
 
 def test_every_line_is_counted_once(tiny_trained):
-    """Blank lines, repeated lines, lines in parts: each of them is one line."""
+    """Blank, repeated and split lines count as one line each."""
     long = " ".join(["the man sees a book"] * 40)
     raw = "".join(f"{line}\n" for line in ["", "water", "water", long, "", "bread"] * 9).encode()
     translator = Translator(tiny_trained, engine=EngineOptions(threads=1), batch_tokens=64)
-    progress, seen = Progress(len(raw)), []
-    progress.on_change = lambda: seen.append(progress.n_lines)
+    progress, counts = Progress(len(raw)), []
+    progress.on_change = lambda: counts.append(progress.n_lines)
     source = Input(io.BytesIO(raw), "x")
-    written = translate_stream(translator, [source], translator.options, Formats(), progress)
-    assert sum(len(group.lines) for group in written) == progress.n_lines == 54
+    groups = translate_stream(translator, [source], translator.options, Formats(), progress)
+    assert sum(len(group.lines) for group in groups) == progress.n_lines == 54
     assert progress.share == 1
-    assert len(set(seen)) > 1  # batch by batch
+    assert len(set(counts)) > 1  # progress advances with each batch
     for lines in (["water", "", "bread"], ["", ""]):
-        seen.clear()
-        list(translator.stream(lines, on_progress=seen.append))
-        assert round(sum(seen), 6) == len(lines)
+        counts.clear()
+        list(translator.stream(lines, on_progress=counts.append))
+        assert round(sum(counts), 6) == len(lines)
 
 
 class Terminal:
-    """A terminal of 100 columns, and everything that is written to it."""
+    """Pseudo-terminal with 100 columns that records its output."""
 
     def __enter__(self):
-        self.mine, self.theirs = pty.openpty()
-        self.seen = ""
+        self.controller, self.tty = pty.openpty()
+        self.output = ""
         return self
 
     def __exit__(self, *_):
-        os.close(self.mine)
-        os.close(self.theirs)
+        os.close(self.controller)
+        os.close(self.tty)
 
     def read(self, seconds: float) -> None:
-        """Wait for output, but not for long."""
-        if select.select([self.mine], [], [], seconds)[0]:
+        """Wait up to `seconds` for output and record it."""
+        if select.select([self.controller], [], [], seconds)[0]:
             with contextlib.suppress(OSError):
-                self.seen += os.read(self.mine, 1 << 16).decode(errors="replace")
+                self.output += os.read(self.controller, 1 << 16).decode(errors="replace")
 
     def run(self, command, interrupt_when=lambda: False, **streams) -> int:
-        """Run `command`, send SIGINT when the condition holds, and return its exit code."""
+        """Run `command`, send SIGINT once `interrupt_when` is true, and return the exit code."""
         environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100", "NO_COLOR": ""}
         process = subprocess.Popen([*map(str, command)], env=environment, **streams)
         end = time.monotonic() + SECONDS
         try:
             while process.poll() is None:
-                assert time.monotonic() < end, f"still running: {self.seen!r}"
+                assert time.monotonic() < end, f"still running: {self.output!r}"
                 self.read(0.1)
                 if interrupt_when():
                     process.send_signal(signal.SIGINT)
@@ -123,9 +125,14 @@ class Terminal:
         return process.returncode
 
     @property
-    def rest(self) -> str:
-        """What the user still sees of the last line."""
-        last = re.split(r"\x1b\[2K", self.seen)[-1]
+    def is_cursor_visible(self) -> bool:
+        """Whether the cursor was shown after it was last hidden."""
+        return self.output.rfind("\x1b[?25h") > self.output.rfind("\x1b[?25l")
+
+    @property
+    def last_line(self) -> str:
+        """Visible text of the last line."""
+        last = re.split(r"\x1b\[2K", self.output)[-1]
         return re.sub(r"\x1b\[[?\d;]*[a-zA-Z]", "", last).strip()
 
 
@@ -135,54 +142,56 @@ def files(tmp_path):
     return tmp_path / "in", tmp_path / "out"
 
 
-@pytest.mark.parametrize("how", ["--output", "redirected"])
-def test_a_terminal_shows_a_bar_and_clears_it(tiny_trained, files, how):
+@pytest.mark.parametrize("mode", ["--output", "redirected"])
+def test_a_terminal_shows_the_bar_and_clears_it(tiny_trained, files, mode):
     source, output = files
     command = [*MTCLI, "translate", tiny_trained, source]
     with Terminal() as terminal, output.open("wb") as file:
-        if how == "--output":
-            code = terminal.run([*command, "--output", output], stderr=terminal.theirs)
+        if mode == "--output":
+            code = terminal.run([*command, "--output", output], stderr=terminal.tty)
         else:
-            code = terminal.run(command, stdout=file, stderr=terminal.theirs)
+            code = terminal.run(command, stdout=file, stderr=terminal.tty)
     assert code == 0
     assert output.read_bytes().count(b"\n") == 60
     for part in (BAR, "100%", "60 lines", "left"):
-        assert part in terminal.seen
-    assert not terminal.rest or terminal.rest.startswith("note:")
-    assert terminal.seen.rfind("\x1b[?25h") > terminal.seen.rfind("\x1b[?25l")  # the cursor
+        assert part in terminal.output
+    assert not terminal.last_line or terminal.last_line.startswith("note:")
+    assert terminal.is_cursor_visible
 
 
-def test_a_stream_has_lines_but_no_percentage(tiny_trained, files):
+def test_the_bar_for_a_stream_shows_lines_but_no_percentage(tiny_trained, files):
     with Terminal() as terminal:
         command = f"cat {files[0]} | {' '.join(MTCLI)} translate {tiny_trained} --output {files[1]}"
-        assert terminal.run(["bash", "-c", command], stderr=terminal.theirs) == 0
-    assert "60 lines" in terminal.seen
-    assert "%" not in terminal.seen
+        assert terminal.run(["bash", "-c", command], stderr=terminal.tty) == 0
+    assert "60 lines" in terminal.output
+    assert "%" not in terminal.output
 
 
-@pytest.mark.parametrize("how", ["--quiet", "same terminal", "pipe after it", "typed"])
-def test_there_is_no_bar_where_it_would_disturb(tiny_trained, files, how):
+@pytest.mark.parametrize(
+    "mode", ["--quiet", "output to the terminal", "output to a pipe", "typed input"]
+)
+def test_no_bar_appears_if_it_would_mix_with_input_or_output(tiny_trained, files, mode):
     command = [*MTCLI, "translate", tiny_trained, files[0]]
     with Terminal() as terminal:
-        streams = {"stderr": terminal.theirs}
-        match how:
+        streams = {"stderr": terminal.tty}
+        match mode:
             case "--quiet":
                 command += ["--quiet", "--output", files[1]]
-            case "same terminal":
-                streams["stdout"] = terminal.theirs
-            case "pipe after it":
+            case "output to the terminal":
+                streams["stdout"] = terminal.tty
+            case "output to a pipe":
                 command = ["bash", "-c", f"{' '.join(map(str, command))} | cat > {files[1]}"]
-            case "typed":
+            case "typed input":
                 command = [*MTCLI, "translate", tiny_trained, "--output", files[1]]
-                streams["stdin"] = terminal.theirs
-                os.write(terminal.mine, b"water\n\x04")
+                streams["stdin"] = terminal.tty
+                os.write(terminal.controller, b"water\n\x04")
         assert terminal.run(command, **streams) == 0
-    assert BAR not in terminal.seen
-    assert "\x1b[2K" not in terminal.seen
+    assert BAR not in terminal.output
+    assert "\x1b[2K" not in terminal.output
 
 
 @pytest.mark.parametrize("command", ["translate", "evaluate"])
-def test_a_pipe_gets_no_bar(tiny_trained, files, command):
+def test_no_bar_appears_in_a_pipe(tiny_trained, files, command):
     arguments = [files[0], "--output", files[1]] if command == "translate" else [files[0]] * 2
     result = subprocess.run(
         [*MTCLI, command, tiny_trained, *arguments],
@@ -197,41 +206,41 @@ def test_a_pipe_gets_no_bar(tiny_trained, files, command):
 
 
 @pytest.mark.parametrize("is_quiet", [False, True])
-def test_evaluate_shows_the_same_bar(tiny_trained, files, is_quiet):
+def test_evaluate_shows_the_bar(tiny_trained, files, is_quiet):
     quiet = ["--quiet"] if is_quiet else []
     command = [*MTCLI, "evaluate", tiny_trained, files[0], files[0], *quiet]
     with Terminal() as terminal, files[1].open("wb") as file:
-        assert terminal.run(command, stdout=file, stderr=terminal.theirs) == 0
+        assert terminal.run(command, stdout=file, stderr=terminal.tty) == 0
     assert files[1].read_text().startswith("BLEU ")
-    assert (BAR in terminal.seen) == ("100%" in terminal.seen) == (not is_quiet)
-    assert not terminal.rest
+    assert (BAR in terminal.output) == ("100%" in terminal.output) == (not is_quiet)
+    assert not terminal.last_line
 
 
-@pytest.mark.parametrize("end", ["Ctrl-C", "a mistake"])
-def test_the_terminal_is_tidy_after(tiny_trained, files, end):
-    entry, source = os.pipe()
+@pytest.mark.parametrize("end", ["Ctrl-C", "input error"])
+def test_the_bar_is_cleared_after_an_interrupt_or_error(tiny_trained, files, end):
+    read_end, write_end = os.pipe()
     command = [*MTCLI, "translate", tiny_trained, "--output", files[1], "--strict"]
     with Terminal() as terminal:
 
         def is_written() -> bool:
-            is_shown = "1 line " in terminal.seen
+            is_shown = "1 line " in terminal.output
             return is_shown and files[1].read_bytes().endswith(b"\n")
 
         if end == "Ctrl-C":
-            os.write(source, b"water\n")  # and no end: the program waits for more
-            code = terminal.run(command, is_written, stdin=entry, stderr=terminal.theirs)
+            os.write(write_end, b"water\n")  # the pipe stays open: the program waits for more lines
+            code = terminal.run(command, is_written, stdin=read_end, stderr=terminal.tty)
         else:
-            os.write(source, b"water\n\xff\n")
-            os.close(source)
-            code = terminal.run(command, stdin=entry, stderr=terminal.theirs)
-    os.close(entry)
-    assert BAR in terminal.seen
+            os.write(write_end, b"water\n\xff\n")
+            os.close(write_end)
+            code = terminal.run(command, stdin=read_end, stderr=terminal.tty)
+    os.close(read_end)
+    assert BAR in terminal.output
     assert files[1].read_bytes().count(b"\n") == 1
-    assert terminal.seen.rfind("\x1b[?25h") > terminal.seen.rfind("\x1b[?25l")
+    assert terminal.is_cursor_visible
     if end == "Ctrl-C":
-        os.close(source)
+        os.close(write_end)
         assert code == 130
-        assert terminal.rest in ("", "^C")
+        assert terminal.last_line in ("", "^C")
     else:
         assert code == 1
-        assert terminal.rest.startswith("error: standard input, line 2: not valid UTF-8")
+        assert terminal.last_line.startswith("error: standard input, line 2: not valid UTF-8")

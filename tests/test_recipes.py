@@ -1,4 +1,4 @@
-"""Recipes: configurations that are found by name, in a checkout and in an installed package."""
+"""Recipes are found by name, in a checkout and in an installed package."""
 
 import shutil
 import subprocess
@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from mtcli.checkpoint.directory import load_saved_config
-from mtcli.cli import app
+from mtcli.cli.base import app
 from mtcli.config.recipes import all_recipes, find_config, recipe_at
 from mtcli.config.reference import reference_yaml
 from mtcli.errors import ConfigError
+from mtcli.model_dir.directory import load_saved_config
 
 ROOT = Path(__file__).parent.parent
 NAMES = sorted(path.stem for path in (ROOT / "configs").glob("*.yaml"))
@@ -26,13 +26,13 @@ def run(*arguments):
 
 @pytest.fixture
 def elsewhere(tmp_path, monkeypatch):
-    """A current directory without configs/ and data/."""
+    """Change to a directory without configs/ and data/."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 @pytest.mark.usefixtures("elsewhere")
-def test_config_lists_every_recipe_in_one_line():
+def test_config_prints_one_line_per_recipe():
     lines = run("config").stdout.splitlines()
     assert [line.split()[0] for line in lines] == NAMES
     for line in lines:
@@ -42,19 +42,19 @@ def test_config_lists_every_recipe_in_one_line():
 
 @pytest.mark.usefixtures("elsewhere")
 @pytest.mark.parametrize("name", NAMES)
-def test_config_prints_a_recipe_as_it_is(name):
+def test_config_prints_a_recipe_unchanged(name):
     result = run("config", name)
     assert result.exit_code == 0
     assert result.stdout == (ROOT / "configs" / f"{name}.yaml").read_text(encoding="utf-8")
 
 
-def test_the_printed_reference_has_every_key():
+def test_the_printed_reference_has_all_keys():
     assert run("config", "reference").stdout == reference_yaml()
 
 
 @pytest.mark.usefixtures("elsewhere")
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (
             ["config", "transfromer-base"],
@@ -68,22 +68,22 @@ def test_the_printed_reference_has_every_key():
         ),
         (
             ["train", "--out", "x", "--config", "demo"],
-            "recipe demo: the corpus data/demo/train.en is not in the current directory\n"
-            "  hint: name your own: mtcli train SOURCE TARGET --config demo --out DIR\n",
+            "recipe demo: data/demo/train.en is not in the current directory\n"
+            "  hint: give a corpus: mtcli train SOURCE TARGET --config demo --out DIR\n",
         ),
         (
             ["train", "--out", "x", "--config", "transformer-base", "--dry-run"],
-            "recipe transformer-base: the corpus train.en is not in the current directory",
+            "recipe transformer-base: train.en is not in the current directory",
         ),
     ],
 )
-def test_a_mistake_is_a_message(arguments, says):
+def test_a_user_error_prints_a_message(arguments, message):
     result = run(*arguments)
     assert result.exit_code == 1
-    assert says in result.stderr
+    assert message in result.stderr
 
 
-def test_a_file_wins_over_a_recipe_and_a_directory_does_not(elsewhere):
+def test_a_file_takes_precedence_over_a_recipe_but_a_directory_does_not(elsewhere):
     (elsewhere / "rnn").mkdir()
     assert recipe_at(find_config("rnn")).name == "rnn"
     (elsewhere / "demo").write_text("train: {steps: 7}")
@@ -94,7 +94,7 @@ def test_a_file_wins_over_a_recipe_and_a_directory_does_not(elsewhere):
         find_config("mine")
 
 
-def test_a_recipe_is_the_same_by_name_and_by_path():
+def test_a_recipe_is_found_by_its_path():
     for recipe in all_recipes():
         assert recipe_at(ROOT / "configs" / f"{recipe.name}.yaml") == recipe
 
@@ -108,14 +108,14 @@ def test_files_on_the_command_line_replace_the_data_of_a_recipe(
     result = run("train", *corpus_files, *options)
     assert result.exit_code == 0, result.stderr
     config = load_saved_config(elsewhere / "model")
-    names = [Path("train.en"), Path("train.de")]  # a model has no absolute paths
+    names = [Path("train.en"), Path("train.de")]  # a model stores file names only
     assert [*config.data.train] == names
     assert [*(config.data.dev or ())] == (names if has_dev else [])
-    assert config.train.average == 3  # demo's; the default is another one
+    assert config.train.average == 3  # demo's value, not the default
 
 
 def test_the_package_contains_the_recipes(tmp_path):
-    """Build the package as pip does, and run it where there is no checkout."""
+    """Build the package as pip does and run it outside the checkout."""
     pytest.importorskip("setuptools", reason="setuptools builds the package")
     checkout, target = tmp_path / "checkout", tmp_path / "target"
     for name in ("mtcli", "configs"):

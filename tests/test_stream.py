@@ -1,4 +1,4 @@
-"""The line contract, from bytes to bytes: n lines in, n lines out, in order."""
+"""Streaming: reading groups of lines, translating them in order, formats, writing."""
 
 import io
 import json
@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mtcli import Translator
+from mtcli.config.search import EngineOptions, SearchOptions
+from mtcli.data.lines import line_content
 from mtcli.errors import DataError
-from mtcli.lines import line_content
-from mtcli.options import EngineOptions, SearchOptions
-from mtcli.stream import Formats, Input, Output, Tally, translate_stream
-from mtcli.stream.formats import Line
-from mtcli.stream.lines import windows
-from mtcli.translation import Request, Translation
-from processes import LIMIT
+from mtcli.translation.formats import Formats, Line
+from mtcli.translation.line_translator import Request, Translation
+from mtcli.translation.stream import LineCounts, translate_stream
+from mtcli.translation.stream_io import Input, Output, line_groups
+from processes import TIMEOUT
 
 pytestmark = pytest.mark.cpu
 
@@ -27,76 +27,75 @@ RAW = st.text(st.sampled_from("a\r\n\ufeff\u2028ü")).map(str.encode) | st.binar
 
 
 def lines_of(raw: bytes) -> list[bytes]:
-    """The same lines as those of a corpus file that holds the same bytes."""
+    """Return the lines of a corpus file with these bytes."""
     return [line_content(line, is_first=i == 0) for i, line in enumerate(io.BytesIO(raw))]
 
 
 class Pipe:
-    """The reading end of a pipe into which a thread writes, now and then."""
+    """Read end of a pipe; a thread writes the chunks, with a pause after each."""
 
-    def __init__(self, parts: list[bytes], pause: float = 0.0) -> None:
-        self.end, entry = os.pipe()
-        self.parts, self.pause = parts, pause
-        self.thread = threading.Thread(target=self.write, args=[entry])
+    def __init__(self, chunks: list[bytes], pause: float = 0.0) -> None:
+        self.read_end, write_end = os.pipe()
+        self.chunks, self.pause = chunks, pause
+        self.thread = threading.Thread(target=self.write, args=[write_end])
 
-    def write(self, entry: int) -> None:
-        for part in self.parts:
-            os.write(entry, part)
+    def write(self, write_end: int) -> None:
+        for chunk in self.chunks:
+            os.write(write_end, chunk)
             time.sleep(self.pause)
-        os.close(entry)
+        os.close(write_end)
 
     def __enter__(self):
         self.thread.start()
-        self.file = os.fdopen(self.end, "rb")
+        self.file = os.fdopen(self.read_end, "rb")
         return self.file
 
     def __exit__(self, *_):
-        self.file.close()  # first, or else the thread could wait for room in the pipe
-        self.thread.join(LIMIT)
+        self.file.close()  # close first: the thread may be waiting for space in the pipe
+        self.thread.join(TIMEOUT)
 
 
 @given(RAW, st.integers(1, 9))
-def test_lines_come_whole_however_the_bytes_arrive(raw, size):
+def test_chunk_size_does_not_change_the_lines(raw, size):
     with Pipe([raw[i : i + size] for i in range(0, len(raw), size)]) as pipe:
-        arrived = [line for window in windows(Input(pipe, "x")) for line in window]
+        arrived = [line for group in line_groups(Input(pipe, "x")) for line in group]
     assert arrived == lines_of(raw)
-    assert [line for window in windows(Input(io.BytesIO(raw), "x")) for line in window] == lines_of(
-        raw
-    )
+    available = [line for group in line_groups(Input(io.BytesIO(raw), "x")) for line in group]
+    assert available == lines_of(raw)
 
 
-def test_a_file_comes_in_full_windows(tmp_path):
+def test_a_file_is_read_in_full_groups(tmp_path):
     (tmp_path / "x").write_bytes(b"line\n" * 5000)
     with (tmp_path / "x").open("rb") as file:
-        assert [len(window) for window in windows(Input(file, "x"))] == [2048, 2048, 904]
+        assert [len(group) for group in line_groups(Input(file, "x"))] == [2048, 2048, 904]
 
 
-def test_long_lines_are_not_collected_for_long(tmp_path):
+def test_groups_of_long_lines_are_small(tmp_path):
     (tmp_path / "x").write_bytes((b"x" * 100_000 + b"\n") * 50)
     with (tmp_path / "x").open("rb") as file:
-        sizes = [len(window) for window in windows(Input(file, "x"))]
+        sizes = [len(group) for group in line_groups(Input(file, "x"))]
     assert sum(sizes) == 50
     assert max(sizes) <= 11
 
 
-def test_whoever_is_patient_gets_full_windows():
-    """So that what is found does not depend on how fast lines arrive."""
+def test_fill_batches_waits_for_full_groups():
+    """The groups, and thus the samples for a seed, do not depend on how fast lines arrive."""
     with Pipe([b"line\n" * 100] * 30, pause=0.001) as pipe:
-        sizes = [len(window) for window in windows(Input(pipe, "x", is_patient=True))]
+        sizes = [len(group) for group in line_groups(Input(pipe, "x", fill_batches=True))]
     assert sizes == [2048, 952]
 
 
-def test_a_line_is_given_on_before_the_next_one_comes():
-    end, entry = os.pipe()
-    with os.fdopen(end, "rb") as file:
-        stream = windows(Input(file, "x"))
+def test_a_line_is_yielded_before_the_next_one_arrives():
+    read_end, write_end = os.pipe()
+    with os.fdopen(read_end, "rb") as file:
+        stream = line_groups(Input(file, "x"))
         for line in (b"a", b"bcd"):
-            os.write(entry, line + b"\n")
-            assert next(window for window in stream if window) == [line]
-            assert next(stream) == []  # and says that it would wait now
-        os.write(entry, b"e")
-        os.close(entry)
-        assert [window for window in stream if window] == [[b"e"]]
+            os.write(write_end, line + b"\n")
+            assert next(group for group in stream if group) == [line]
+            assert next(stream) == []  # no more lines are available yet
+        os.write(write_end, b"e")
+        os.close(write_end)
+        assert [group for group in stream if group] == [[b"e"]]
 
 
 @pytest.fixture(scope="session", params=["torch", "ctranslate2"])
@@ -107,20 +106,20 @@ def translator(request, copying_model):
 FAST = SearchOptions(beam_size=1, max_length=4, with_scores=False)
 
 
-def translated(translator, raw: bytes, options=FAST) -> tuple[list[str], Tally]:
-    lines, tally = [], Tally()
+def translate_bytes(translator, raw: bytes, options=FAST) -> tuple[list[str], LineCounts]:
+    lines, counts = [], LineCounts()
     inputs = [Input(io.BytesIO(raw), "x")]
-    for written in translate_stream(translator, inputs, options, Formats()):
-        lines += written.lines
-        tally += written.tally
-    return lines, tally
+    for group in translate_stream(translator, inputs, options, Formats()):
+        lines += group.lines
+        counts += group.counts
+    return lines, counts
 
 
 @given(st.lists(st.binary().map(lambda raw: raw.replace(b"\n", b"")), max_size=8))
-def test_every_line_of_bytes_gets_its_line(translator, lines):
-    found, tally = translated(translator, b"".join(line + b"\n" for line in lines))
-    assert len(found) == len(lines) == tally.n_lines
-    assert tally.n_invalid == sum(
+def test_every_input_line_of_bytes_gets_one_output_line(translator, lines):
+    found, counts = translate_bytes(translator, b"".join(line + b"\n" for line in lines))
+    assert len(found) == len(lines) == counts.n_lines
+    assert counts.n_invalid == sum(
         b"\xef\xbf\xbd" in content.decode(errors="replace").encode()
         and b"\xef\xbf\xbd" not in content
         for i, line in enumerate(lines)
@@ -147,38 +146,38 @@ def random_line(rng: random.Random) -> bytes:
     return "".join(rng.choices(alphabet, k=rng.randrange(24))).encode()
 
 
-def test_thousands_of_random_lines_come_back_in_order(translator):
-    """Each by itself says the same: so none is lost, doubled or exchanged."""
+def test_thousands_of_random_lines_keep_their_order(translator):
+    """Sampled output lines equal separate translations: no line is lost, repeated or moved."""
     rng = random.Random(7)
     lines = [random_line(rng) for _ in range(5000)]
     options = SearchOptions(beam_size=1, max_length=2, with_scores=False)
-    found, tally = translated(translator, b"\n".join(lines) + b"\n", options=options)
-    assert len(found) == tally.n_lines == len(lines)
+    found, counts = translate_bytes(translator, b"\n".join(lines) + b"\n", options=options)
+    assert len(found) == counts.n_lines == len(lines)
     for i in rng.sample(range(1, len(lines)), 40):
         content = line_content(lines[i], is_first=False)
         [[alone]] = translator.translate_all([Request(content.decode(errors="replace"))], options)
         assert alone.text == found[i]
 
 
-def test_what_is_unusual_is_counted_and_told(copying_model):
+def test_notices_state_the_number_of_lines_with_warnings(copying_model):
     translator = Translator(copying_model)
     raw = b"water \xff\n" + b"the man sees the house. " * 20 + b"\nbread\n"
-    _, tally = translated(translator, raw)
-    assert (tally.n_lines, tally.n_invalid, tally.n_split) == (3, 1, 1)
-    tally += Tally(n_lines=1, n_cut=1, n_runaway=1)
-    says = "\n".join(tally.notices())
-    assert "1 of 4 lines were not valid UTF-8" in says
-    assert "1 of 4 lines were longer than what the model was trained on" in says
-    assert "of 4 lines have a translation that was cut off" in says
-    assert "1 of 4 lines have a translation that repeats itself" in says
-    assert not list(Tally(n_lines=9).notices())
+    _, counts = translate_bytes(translator, raw)
+    assert (counts.n_lines, counts.n_invalid, counts.n_split) == (3, 1, 1)
+    counts += LineCounts(n_lines=1, n_truncated=1, n_repetitive=1)
+    message = "\n".join(counts.notices())
+    assert "1 of 4 lines were not valid UTF-8" in message
+    assert "1 of 4 lines were longer than the lines the model was trained on" in message
+    assert "of 4 lines have a translation that was cut off" in message
+    assert "1 of 4 lines have a translation that repeats itself" in message
+    assert not list(LineCounts(n_lines=9).notices())
 
-
-# What lines hold.
 
 ONE = Translation("ein\tWort", -0.5, alignment=((0, 0), (1, 0)))
-BLIND = Translation("drei", 0.0)
-TWO = Translation("zwei", -1.25, alignment=((0, 0),), n_parts=2, is_cut=True, is_runaway=True)
+WITHOUT_ATTENTION = Translation("drei", 0.0)
+TWO = Translation(
+    "zwei", -1.25, alignment=((0, 0),), n_parts=2, is_truncated=True, is_repetitive=True
+)
 
 
 @pytest.mark.parametrize(
@@ -204,20 +203,20 @@ TWO = Translation("zwei", -1.25, alignment=((0, 0),), n_parts=2, is_cut=True, is
         ),
     ],
 )
-def test_what_is_written(formats, expected):
+def test_output_formats(formats, expected):
     candidates = [ONE, TWO] if formats.n_best == 2 else [ONE]
-    assert formats.written(Line(Request("ä")), candidates) == expected
+    assert formats.format_line(Line(Request("ä")), candidates) == expected
 
 
-def test_a_model_that_looks_at_nothing_has_no_links():
+def test_alignment_is_null_without_attention():
     formats = Formats(output="jsonl", with_alignment=True)
-    written = formats.written(Line(Request("ä")), [BLIND])
+    written = formats.format_line(Line(Request("ä")), [WITHOUT_ATTENTION])
     assert json.loads(written)["alignment"] is None
 
 
-def test_jsonl_marks_what_is_unusual():
+def test_jsonl_lists_warnings():
     line = Line(Request("a"), is_valid=False)
-    written = json.loads(Formats(output="jsonl").written(line, [TWO]))
+    written = json.loads(Formats(output="jsonl").format_line(line, [TWO]))
     assert written["warnings"] == ["invalid-utf8", "split", "truncated", "repetition"]
 
 
@@ -227,52 +226,54 @@ FIELDS = st.dictionaries(NAMES, VALUES)
 
 
 @given(FIELDS, st.text())
-def test_other_fields_pass_through(fields, text):
+def test_jsonl_passes_other_fields_through(fields, text):
     formats = Formats("jsonl", "jsonl", field="src")
-    given_ = {**fields, "src": text}
-    line = formats.read(json.dumps(given_).encode(), "x")
+    fields_in = {**fields, "src": text}
+    line = formats.parse_line(json.dumps(fields_in).encode(), "x")
     assert line.request == Request(text)
-    raw = formats.written(line, [Translation("t", 0.0)])
+    raw = formats.format_line(line, [Translation("t", 0.0)])
     raw.encode()
     assert "\n" not in raw
-    assert json.loads(raw) == {**given_, "translation": "t"}
+    assert json.loads(raw) == {**fields_in, "translation": "t"}
 
 
-def test_blank_lines_of_jsonl_stay_blank():
+def test_a_blank_jsonl_line_stays_blank():
     formats = Formats("jsonl", "jsonl")
-    assert formats.written(formats.read(b" ", "x"), [Translation("", 0.0)]) == ""
+    assert formats.format_line(formats.parse_line(b" ", "x"), [Translation("", 0.0)]) == ""
 
 
-def test_rows_of_tsv_have_as_many_columns_each():
+def test_all_tsv_rows_have_the_same_number_of_columns():
     formats = Formats("tsv", "tsv", with_scores=True, n_best=2)
-    blank = formats.written(Line(Request(""), columns=["id"]), [Translation("", 0.0)])
-    full = formats.written(Line(Request("a"), columns=["id"]), [ONE, TWO])
+    blank = formats.format_line(Line(Request(""), columns=["id"]), [Translation("", 0.0)])
+    full = formats.format_line(Line(Request("a"), columns=["id"]), [ONE, TWO])
     assert blank.count("\t") == full.count("\t") == 4
     assert blank.endswith("\tid")
 
 
-def test_warnings_of_an_earlier_translation_are_not_passed_on():
+def test_warnings_in_the_input_are_dropped():
     formats = Formats("jsonl", "jsonl")
-    line = formats.read(b'{"text": "a", "warnings": ["split"], "translation": "old"}', "x")
-    assert json.loads(formats.written(line, [ONE])) == {"text": "a", "translation": "ein\tWort"}
+    line = formats.parse_line(b'{"text": "a", "warnings": ["split"], "translation": "old"}', "x")
+    assert json.loads(formats.format_line(line, [ONE])) == {"text": "a", "translation": "ein\tWort"}
 
 
-def test_tsv_has_the_text_then_the_prefix_then_what_is_passed_on():
-    line = Formats("tsv", "tsv", has_prefix=True).read(b"text\tpre\tid 7\t", "x")
+def test_tsv_columns_are_text_prefix_and_others():
+    line = Formats("tsv", "tsv", has_prefix=True).parse_line(b"text\tpre\tid 7\t", "x")
     assert line.request == Request("text", "pre")
-    assert Formats("tsv", "tsv").written(line, [ONE]) == "ein Wort\tid 7\t"
-    assert Formats("tsv", "tsv", has_prefix=True).read(b"text", "x").request == Request("text")
+    assert Formats("tsv", "tsv").format_line(line, [ONE]) == "ein Wort\tid 7\t"
+    assert Formats("tsv", "tsv", has_prefix=True).parse_line(b"text", "x").request == Request(
+        "text"
+    )
 
 
 @pytest.mark.parametrize(
-    ("formats", "raw", "says"),
+    ("formats", "raw", "message"),
     [
-        (Formats("jsonl"), b"{", "x, line 2: not JSON"),
-        (Formats("jsonl"), b"[" * 100_000, "x, line 2: not JSON"),
-        (Formats("jsonl"), b'{"text": "a", "x": 1e999}', "not JSON"),
-        (Formats("jsonl"), b'{"text": "a", "x": NaN}', "not JSON"),
-        (Formats("jsonl"), b'["text"]', "x, line 2: no object with the field 'text'"),
-        (Formats("jsonl", field="src"), b'{"text": ""}', "no object with the field 'src'"),
+        (Formats("jsonl"), b"{", "x, line 2: invalid JSON"),
+        (Formats("jsonl"), b"[" * 100_000, "x, line 2: invalid JSON"),
+        (Formats("jsonl"), b'{"text": "a", "x": 1e999}', "invalid JSON"),
+        (Formats("jsonl"), b'{"text": "a", "x": NaN}', "invalid JSON"),
+        (Formats("jsonl"), b'["text"]', "x, line 2: no JSON object with the field 'text'"),
+        (Formats("jsonl", field="src"), b'{"text": ""}', "no JSON object with the field 'src'"),
         (Formats("jsonl"), b'{"text": 1}', "is not a string"),
         (
             Formats("jsonl", has_prefix=True),
@@ -282,27 +283,24 @@ def test_tsv_has_the_text_then_the_prefix_then_what_is_passed_on():
         (Formats(is_strict=True), b"a\xff", r"x, line 2: not valid UTF-8 \(.*byte 2\)"),
     ],
 )
-def test_a_mistake_is_told_after_what_came_before_it(copying_model, formats, raw, says):
+def test_an_input_error_is_raised_after_the_lines_before_it(copying_model, formats, raw, message):
     first = b'{"text": "a", "src": "b"}'
-    written = translate_stream(
+    groups = translate_stream(
         Translator(copying_model), [Input(io.BytesIO(first + b"\n" + raw), "x")], FAST, formats
     )
-    assert len(next(written).lines) == 1
-    with pytest.raises(DataError, match=says):
-        next(written)
+    assert len(next(groups).lines) == 1
+    with pytest.raises(DataError, match=message):
+        next(groups)
 
 
-# Writing.
-
-
-def test_a_full_disk_leaves_no_half_line(tmp_path, monkeypatch):
-    room = [10]  # bytes on the disk
+def test_a_full_disk_leaves_no_partial_line(tmp_path, monkeypatch):
+    n_free = [10]  # free bytes on the disk
 
     def write(descriptor, data):
-        if not room[0]:
+        if not n_free[0]:
             raise OSError(28, "No space left on device")
-        n = min(len(data), room[0])
-        room[0] -= n
+        n = min(len(data), n_free[0])
+        n_free[0] -= n
         return real_write(descriptor, data[:n])
 
     real_write = os.write

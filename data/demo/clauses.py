@@ -1,12 +1,12 @@
-"""Fills clause specifications with words and joins clauses to sentences."""
+"""Choice of words for clauses, and sentences of several clauses."""
 
 from dataclasses import replace
 
 from complements import ComplementChooser
-from dice import Dice, RejectedError
 from lexicon import Conjunction, Lexicon, Noun, Pronoun, Verb
 from patterns import ClauseSpec, Pattern
 from phrases import PhraseChooser
+from sampler import RejectedError, Sampler
 from trees import (
     Adverbial,
     Clause,
@@ -19,7 +19,7 @@ from trees import (
     Relative,
     Sentence,
 )
-from verbs import Given, VerbChooser
+from verbs import ClauseContext, VerbChooser
 
 ASKED = {
     "when": Fixed("when", "wann"),
@@ -28,33 +28,35 @@ ASKED = {
     "where_to": Fixed("where", "wohin"),
 }
 FIXED_ADVERBS = {"please": Fixed("please", "bitte"), "yet": Fixed("yet", "noch")}
-NEVER_ASKED = ("family", "resource", "music")  # which mother?
-WORN = ("wear", "put on", "take off")  # one person wears one hat, two wear two
+NO_WHICH = ("family", "resource", "music")  # not: which mother?
+WORN = ("wear", "put on", "take off")  # object number = subject number: they wear hats
 NEEDS_OBJECT = ("transitive", "dative", "receiver", "prepositional", "placing", "pleasing")
 
 
 class ClauseChooser:
-    """Fills clause specifications with words."""
+    """Chooser of clauses and sentences."""
 
-    def __init__(self, lexicon: Lexicon, dice: Dice) -> None:
-        """Keep the words and the source of chance."""
+    def __init__(self, lexicon: Lexicon, sampler: Sampler) -> None:
+        """Store the lexicon and the sampler."""
         self.lexicon = lexicon
-        self.dice = dice
-        self.phrases = PhraseChooser(lexicon, dice)
-        self.verbs = VerbChooser(lexicon, dice)
-        self.complements = ComplementChooser(lexicon, dice, self.phrases)
+        self.sampler = sampler
+        self.phrases = PhraseChooser(lexicon, sampler)
+        self.verbs = VerbChooser(lexicon, sampler)
+        self.complements = ComplementChooser(lexicon, sampler, self.phrases)
 
     def sentence(self, pattern: Pattern) -> Sentence:
-        """Return a sentence of a pattern, or raise RejectedError."""
+        """Return a sentence with this pattern; raise `RejectedError` if the words do not fit."""
         opening, links = None, []
         if pattern.opening:
-            clause = self.clause(pattern.opening, Given())
+            clause = self.clause(pattern.opening, ClauseContext())
             opening = Link(self.lexicon.conjunctions[pattern.opening.by], clause)
-        main = self.clause(pattern.main, Given(previous=opening.clause if opening else None))
+        main = self.clause(
+            pattern.main, ClauseContext(previous=opening.clause if opening else None)
+        )
         clause = main
         for spec in pattern.then:
             conjunction = self._conjunction(spec.by, clause)
-            clause = self.clause(spec, Given(previous=clause))
+            clause = self.clause(spec, ClauseContext(previous=clause))
             links.append(Link(conjunction, clause))
         return Sentence(main, opening, tuple(links), pattern.name)
 
@@ -63,15 +65,15 @@ class ClauseChooser:
             raise RejectedError
         return self.lexicon.conjunctions[name]
 
-    def clause(self, spec: ClauseSpec, given: Given) -> Clause:
-        """Return a clause as specified, or raise RejectedError."""
-        tense = self.lexicon.tenses[self.dice.pick(spec.tense)]
-        verb = self.verbs.choose(spec, tense, given)
-        subject = self._subject(spec, verb, given)
+    def clause(self, spec: ClauseSpec, context: ClauseContext) -> Clause:
+        """Return a clause for `spec`; raise `RejectedError` if the words do not fit."""
+        tense = self.lexicon.tenses[self.sampler.pick(spec.tense)]
+        verb = self.verbs.choose(spec, tense, context)
+        subject = self._subject(spec, verb, context)
         clause = Clause(verb, tense, subject, is_negated=spec.negated, mood=spec.mood)
-        clause = replace(clause, front=given.role or spec.front)
-        clause = self._with_objects(clause, spec, given)
-        clause = self._with_complement(clause, spec, given)
+        clause = replace(clause, front=context.role or spec.front)
+        clause = self._with_objects(clause, spec, context)
+        clause = self._with_complement(clause, spec, context)
         for slot in spec.add:
             clause = self._with_adverbial(clause, slot)
         return self._with_relative(clause, spec) if spec.relative else clause
@@ -82,25 +84,25 @@ class ClauseChooser:
     def _takes_people(self, names: tuple[str, ...]) -> bool:
         return self.lexicon.noun("man") in self._nouns(names)
 
-    def _subject(self, spec: ClauseSpec, verb: Verb, given: Given) -> Phrase | None:
+    def _subject(self, spec: ClauseSpec, verb: Verb, context: ClauseContext) -> Phrase | None:
         if spec.mood == "command":
             return None
-        if given.role == "subject":
-            return given.relative
-        kind = self.dice.pick(spec.subject)
+        if context.role == "subject":
+            return context.relative
+        kind = self.sampler.pick(spec.subject)
         match kind:
             case "it" | "this":
                 return self.lexicon.pronouns[kind]
             case "who" | "gap":
                 return self._asked_subject(verb)
             case "speaker":
-                return self.lexicon.pronouns[self.dice.pick(("I", "we"))]
+                return self.lexicon.pronouns[self.sampler.pick(("I", "we"))]
             case "same":
-                return self._same_subject(verb, given)
+                return self._same_subject(verb, context)
             case "object":
-                return self.phrases.pronoun_for(given.previous.direct)
+                return self.phrases.pronoun_for(context.previous.direct)
         subject = self._new_subject(kind, spec, verb)
-        if given.previous and _are_alike(subject, given.previous.subject):
+        if context.previous and _may_corefer(subject, context.previous.subject):
             raise RejectedError
         return subject
 
@@ -124,41 +126,41 @@ class ClauseChooser:
         noun = self.phrases.noun(("adult", "child"))
         if noun not in self._nouns(verb.subject):
             raise RejectedError
-        return NounPhrase(noun, self.lexicon.determiners["the"], self.dice.chance(0.25))
+        return NounPhrase(noun, self.lexicon.determiners["the"], self.sampler.chance(0.25))
 
-    def _same_subject(self, verb: Verb, given: Given) -> Phrase:
-        subject = given.previous.subject
+    def _same_subject(self, verb: Verb, context: ClauseContext) -> Phrase:
+        subject = context.previous.subject
         if isinstance(subject, NounPhrase) and subject.noun not in self._nouns(verb.subject):
             raise RejectedError
         if isinstance(subject, Name | Pronoun) and not self._takes_people(verb.subject):
             raise RejectedError
         return self.phrases.pronoun_for(subject)
 
-    def _with_objects(self, clause: Clause, spec: ClauseSpec, given: Given) -> Clause:
+    def _with_objects(self, clause: Clause, spec: ClauseSpec, context: ClauseContext) -> Clause:
         verb = clause.verb
         if verb.receiver:
             use = "negated" if clause.is_negated else "object"
-            receiver = self._somebody(verb.receiver, clause.subject, use)
+            receiver = self._person_or_thing(verb.receiver, clause.subject, use)
             clause = replace(clause, receiver=receiver)
         if verb.frame not in NEEDS_OBJECT or not verb.object:
             return clause
-        if given.role == "direct":
-            return replace(clause, direct=given.relative)
-        if verb.optional and spec.object == ("noun",) and self.dice.chance(0.25):
+        if context.role == "direct":
+            return replace(clause, direct=context.relative)
+        if verb.optional and spec.object == ("noun",) and self.sampler.chance(0.25):
             return clause
-        direct = self._direct(self.dice.pick(spec.object), clause, given)
+        direct = self._direct(self.sampler.pick(spec.object), clause, context)
         return replace(clause, direct=direct)
 
-    def _direct(self, kind: str, clause: Clause, given: Given) -> Phrase:
+    def _direct(self, kind: str, clause: Clause, context: ClauseContext) -> Phrase:
         match kind:
             case "who" | "what":
                 return self.lexicon.pronouns[kind]
             case "pronoun":
                 return self.phrases.other_pronoun(clause.subject)
             case "same_object":
-                return self.phrases.pronoun_for(given.previous.direct)
+                return self.phrases.pronoun_for(context.previous.direct)
             case "same_subject":
-                return self.phrases.pronoun_for(given.previous.subject)
+                return self.phrases.pronoun_for(context.previous.subject)
             case "which" | "how_many":
                 return self._asked_object(kind, clause)
             case "definite":
@@ -170,14 +172,14 @@ class ClauseChooser:
         if verb.bare_object:
             return NounPhrase(self.phrases.noun(verb.object), self.lexicon.determiners["the"])
         if kind == "noun" and self._takes_people(verb.object):
-            return self._somebody(verb.object, clause.subject, use)
+            return self._person_or_thing(verb.object, clause.subject, use)
         is_plural = _is_plural(clause.subject) if verb.lemma in WORN else verb.plural or None
         return self.phrases.noun_phrase(
             self._other_noun(clause), use, owner_of=clause.subject, is_plural=is_plural
         )
 
     def _use(self, kind: str, clause: Clause) -> str:
-        """Return what kind of determiner the direct object needs."""
+        """Return the key of the determiner table for the direct object."""
         if kind in ("a", "described"):
             return kind
         if clause.verb.generic or clause.mood == "command":
@@ -189,7 +191,7 @@ class ClauseChooser:
     def _asked_object(self, kind: str, clause: Clause) -> NounPhrase:
         noun = self.phrases.noun(clause.verb.object)
         is_plural = kind == "how_many" or noun.word_class == "shoes"
-        if noun.word_class in NEVER_ASKED or (is_plural and not noun.has_plural):
+        if noun.word_class in NO_WHICH or (is_plural and not noun.has_plural):
             raise RejectedError
         return NounPhrase(noun, self.lexicon.determiners[kind], is_plural or not noun.has_singular)
 
@@ -197,7 +199,7 @@ class ClauseChooser:
         noun = self._other_noun(clause)
         if noun.word_class == "family":
             raise RejectedError
-        is_plural = noun.has_plural and (noun.word_class == "shoes" or self.dice.chance(0.2))
+        is_plural = noun.has_plural and (noun.word_class == "shoes" or self.sampler.chance(0.2))
         return NounPhrase(noun, self.lexicon.determiners["the"], is_plural)
 
     def _other_noun(self, clause: Clause) -> Noun:
@@ -206,9 +208,9 @@ class ClauseChooser:
             raise RejectedError
         return noun
 
-    def _somebody(self, names: tuple[str, ...], subject: Phrase | None, use: str) -> Phrase:
-        """Return a phrase from classes that contain people; `use` is for what is not a person."""
-        kind = self.dice.pick(("pronoun", "name", "noun", "noun", "noun"))
+    def _person_or_thing(self, names: tuple[str, ...], subject: Phrase | None, use: str) -> Phrase:
+        """Return a phrase from classes that contain people; `use` applies to other nouns."""
+        kind = self.sampler.pick(("pronoun", "name", "noun", "noun", "noun"))
         if kind == "pronoun":
             return self.phrases.other_pronoun(subject)
         if kind == "name" and not isinstance(subject, Name):
@@ -217,15 +219,15 @@ class ClauseChooser:
         if isinstance(subject, NounPhrase | Relative) and subject.noun == noun:
             raise RejectedError
         if noun in self._nouns(("person",)):
-            use = "described" if use == "negated" else "somebody"
+            use = "described" if use == "negated" else "person"
         return self.phrases.noun_phrase(noun, use, owner_of=subject)
 
-    def _with_complement(self, clause: Clause, spec: ClauseSpec, given: Given) -> Clause:
+    def _with_complement(self, clause: Clause, spec: ClauseSpec, context: ClauseContext) -> Clause:
         verb = clause.verb
-        if given.role == "complement":
-            complement = self.phrases.place_before(given.relative, "at")
+        if context.role == "complement":
+            complement = self.phrases.place_before(context.relative, "at")
         elif spec.complement:
-            named = given.previous.direct if spec.subject == ("object",) else clause.subject
+            named = context.previous.direct if spec.subject == ("object",) else clause.subject
             complement = self.complements.choose(spec.complement, named)
         elif "where" in spec.add or not (verb.at or verb.to):
             return clause
@@ -259,8 +261,8 @@ class ClauseChooser:
     def _person_adverbial(self, slot: str, clause: Clause) -> Adverbial:
         english, german = ("with", "mit") if slot == "company" else ("for", "für")
         case = self.lexicon.grammar["cases"][german]
-        somebody = self._somebody(("person",), clause.subject, "somebody")
-        return Adverbial(slot, PrepositionPhrase(english, german, case, somebody))
+        person = self._person_or_thing(("person",), clause.subject, "person")
+        return Adverbial(slot, PrepositionPhrase(english, german, case, person))
 
     def _with_relative(self, clause: Clause, spec: ClauseSpec) -> Clause:
         part = getattr(clause, spec.relative.of)
@@ -268,8 +270,8 @@ class ClauseChooser:
             raise RejectedError
         is_person = part.noun in self._nouns(("person",))
         pronoun = Relative(part.noun, part.is_plural, is_person)
-        given = Given(clause, pronoun, spec.relative.role)
-        relative = self.clause(spec.relative.clause, given)
+        context = ClauseContext(clause, pronoun, spec.relative.role)
+        relative = self.clause(spec.relative.clause, context)
         return replace(clause, **{spec.relative.of: replace(part, relative=relative)})
 
 
@@ -279,8 +281,8 @@ def _is_plural(phrase: Phrase | None) -> bool:
     return isinstance(phrase, NounPhrase | Relative) and phrase.is_plural
 
 
-def _are_alike(first: Phrase | None, second: Phrase | None) -> bool:
-    """Whether a reader could take two phrases for the same person or thing."""
+def _may_corefer(first: Phrase | None, second: Phrase | None) -> bool:
+    """Return whether a reader could assume that two phrases have the same referent."""
     if isinstance(first, NounPhrase) and isinstance(second, NounPhrase):
         return first.noun == second.noun
     return first == second

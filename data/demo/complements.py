@@ -1,8 +1,8 @@
-"""Chooses what follows to be: adjectives, comparisons, professions, ages, places."""
+"""Choice of complements of `be`: adjectives, comparisons, professions, ages, places."""
 
-from dice import Dice, RejectedError
 from lexicon import Adjective, Lexicon, Noun, Verb
 from phrases import PhraseChooser
+from sampler import RejectedError, Sampler
 from trees import Complement, Description, Fixed, Name, NounPhrase, Phrase, Relative
 
 FEELINGS = {
@@ -36,16 +36,16 @@ DEFINITE_PLACES = (
 
 
 class ComplementChooser:
-    """Chooses predicates and the subjects they need."""
+    """Chooser of complements and of subjects that fit them."""
 
-    def __init__(self, lexicon: Lexicon, dice: Dice, phrases: PhraseChooser) -> None:
-        """Keep the words and the source of chance."""
+    def __init__(self, lexicon: Lexicon, sampler: Sampler, phrases: PhraseChooser) -> None:
+        """Store the lexicon and the sampler."""
         self.lexicon = lexicon
-        self.dice = dice
+        self.sampler = sampler
         self.phrases = phrases
 
     def subject(self, kind: str, complement: str, verb: Verb) -> Phrase:
-        """Return a subject of which the complement can be said."""
+        """Return a subject that can have this kind of complement."""
         match complement:
             case "state" | "glad" | "upset" | "trouble":
                 return self._plain(self.phrases.noun(("person",)), "described")
@@ -69,26 +69,26 @@ class ComplementChooser:
         described = [noun for noun in nouns if self.lexicon.adjectives_of[noun]]
         is_plural = False if kind == "definite_place" else None
         use = "definite" if names else "described"
-        return self._plain(self.dice.pick_rare(described, "noun"), use, is_plural)
+        return self._plain(self.sampler.pick_rare(described, "noun"), use, is_plural)
 
     def _movable(self, use: str) -> NounPhrase:
         names = tuple(self.lexicon.grammar["found_at"])
         noun = self.phrases.noun(names)
         if use == "a":
-            use = self.dice.pick(("a", "a", "owning"))
+            use = self.sampler.pick(("a", "a", "owning"))
             phrase = self.phrases.noun_phrase(noun, use)
-            if use == "owning" or not self.dice.chance(0.25):
+            if use == "owning" or not self.sampler.chance(0.25):
                 return phrase
             no = self.lexicon.determiners["no"]
             return NounPhrase(noun, no, phrase.is_plural)
-        return self.phrases.noun_phrase(noun, self.dice.pick(("definite", "described")))
+        return self.phrases.noun_phrase(noun, self.sampler.pick(("definite", "described")))
 
     def _plain(self, noun: Noun, use: str, is_plural: bool | None = None) -> NounPhrase:
         phrase = self.phrases.noun_phrase(noun, use, is_plural=is_plural)
         return NounPhrase(noun, phrase.determiner, phrase.is_plural, number=phrase.number)
 
     def choose(self, kind: str, subject: Phrase | None) -> Complement:
-        """Return a complement of a kind that suits the subject or what the subject stands for."""
+        """Return a complement of a kind that fits the subject or its antecedent."""
         match kind:
             case "adjective" | "merit" | "drawback":
                 return self._adjective(kind, subject)
@@ -119,15 +119,15 @@ class ComplementChooser:
             for adjective in self.lexicon.adjectives_of[subject.noun]
             if adjective.lemma in fitting.get(kind, [adjective.lemma])
         ]
-        adjective = self.dice.pick_rare(adjectives, "adjective")
+        adjective = self.sampler.pick_rare(adjectives, "adjective")
         return Description(adjective, self._degree(kind, adjective))
 
     def _degree(self, kind: str, adjective: Adjective) -> Fixed | None:
         can_be_too = adjective.lemma in self.lexicon.grammar["too"] and kind != "merit"
         if kind == "drawback":
             english = "too" if can_be_too else ""
-        elif adjective.compare and self.dice.chance(0.4):
-            english = "too" if can_be_too and self.dice.chance(0.5) else "very"
+        elif adjective.compare and self.sampler.chance(0.4):
+            english = "too" if can_be_too and self.sampler.chance(0.5) else "very"
         else:
             english = ""
         return Fixed(english, self.lexicon.adverbs["degree"][english]) if english else None
@@ -136,7 +136,7 @@ class ComplementChooser:
         states = [adjective for adjective in self.lexicon.adjectives if adjective.state]
         if kind in FEELINGS:
             states = [adjective for adjective in states if adjective.lemma in FEELINGS[kind]]
-        return Description(self.dice.pick_rare(states, "adjective"))
+        return Description(self.sampler.pick_rare(states, "adjective"))
 
     def _comparison(self, subject: Phrase | None) -> Description:
         if not isinstance(subject, NounPhrase):
@@ -147,8 +147,8 @@ class ComplementChooser:
         shared = self.lexicon.adjectives_of[other]
         both = [a for a in self.lexicon.adjectives_of[subject.noun] if a in shared and a.compare]
         than = NounPhrase(other, subject.determiner, subject.is_plural)
-        degree = Fixed("as", "so") if self.dice.chance(0.3) else None
-        return Description(self.dice.pick_rare(both, "adjective"), degree, than)
+        degree = Fixed("as", "so") if self.sampler.chance(0.3) else None
+        return Description(self.sampler.pick_rare(both, "adjective"), degree, than)
 
     def _profession(self, subject: Phrase | None) -> NounPhrase:
         pronoun = self.phrases.pronoun_for(subject)
@@ -156,22 +156,22 @@ class ComplementChooser:
             raise RejectedError
         gender = "m" if pronoun.lemma == "he" else "f"
         nouns = [n for n in self.lexicon.nouns_of(PROFESSIONS) if n.gender == gender]
-        noun = self.dice.pick_rare(nouns, "noun")
-        if self.dice.chance(0.5):
+        noun = self.sampler.pick_rare(nouns, "noun")
+        if self.sampler.chance(0.5):
             return NounPhrase(noun, self.lexicon.determiners["a_german_bare"])
         adjectives = [
             adjective
             for adjective in self.lexicon.adjectives_of[noun]
             if not adjective.state and adjective.lemma not in NOT_BECOME
         ]
-        adjective = self.dice.pick_rare(adjectives, "adjective")
+        adjective = self.sampler.pick_rare(adjectives, "adjective")
         return NounPhrase(noun, self.lexicon.determiners["a"], adjective=adjective)
 
     def _amount(self, kind: str) -> Fixed:
         adverbs = self.lexicon.adverbs
         numbers = adverbs["numbers"] | adverbs["bigger_numbers"]
         names = [n for n in numbers if n != "a hundred" or kind == "price"]
-        english = self.dice.pick_rare(names, kind)
+        english = self.sampler.pick_rare(names, kind)
         if kind == "age":
             return Fixed(f"{english} years old", f"{numbers[english]} Jahre alt")
         return Fixed(f"{english} euros", f"{numbers[english]} Euro")
@@ -181,7 +181,7 @@ class ComplementChooser:
             raise RejectedError
         noun, grammar = subject.noun, self.lexicon.grammar
         near = grammar["found_near"].get(noun.lemma) or grammar["found_near"].get(noun.word_class)
-        if near and self.dice.chance(0.5):
+        if near and self.sampler.chance(0.5):
             return self.phrases.nearby(near)
         names = grammar["found_at"].get(noun.lemma) or grammar["found_at"][noun.word_class]
         return self.phrases.place(names, "at")

@@ -25,14 +25,14 @@ POSSESSORS = ("adult", "child", "family")
 
 @dataclass(frozen=True)
 class VerbChain:
-    """The words of a verb: what stands before "not", and what follows it."""
+    """Verb group: the finite verb, and the words after "not"."""
 
     finite: str
     rest: str = ""
 
 
 def third_person(base: str) -> str:
-    """Return reads, watches, tries, goes."""
+    """Return the third person singular: reads, watches, tries, goes."""
     if base == "have":
         return "has"
     if base.endswith("y") and base[-2] not in "aeou":
@@ -56,14 +56,14 @@ def ing(verb: Verb) -> str:
 
 
 class English:
-    """Realises trees in English."""
+    """Realization of trees in English."""
 
     def __init__(self, lexicon: Lexicon) -> None:
-        """Keep the lexicon."""
+        """Store the lexicon."""
         self.lexicon = lexicon
 
     def sentence(self, sentence: Sentence) -> str:
-        """Return a sentence with capital letter and punctuation."""
+        """Return the sentence with capitalization and punctuation."""
         words = []
         if sentence.opening:
             opening = sentence.opening
@@ -75,7 +75,7 @@ class English:
         return _polish(" ".join(words), "?" if asks and not is_closed else ".")
 
     def link(self, link: Link) -> str:
-        """Return a joined clause, its conjunction first."""
+        """Return the conjunction and its clause."""
         if link.conjunction.kind == "infinitive":
             words = self._after_verb(link.clause, link.clause.verb.en, "")
             return f"{link.conjunction.en} {words}"
@@ -103,7 +103,7 @@ class English:
         return " ".join(word for word in words if word)
 
     def phrase(self, phrase: Phrase | None, role: str) -> str:
-        """Return a phrase as a subject or an object."""
+        """Return the phrase as a subject or an object."""
         match phrase:
             case None:
                 return ""
@@ -168,7 +168,7 @@ class English:
         return self._slot(clause, clause.front)
 
     def _after_verb(self, clause: Clause, main: str, front: str) -> str:
-        """Return everything from the main verb on, without the part that stands in front."""
+        """Return the clause from the main verb on, without the fronted part."""
         words = [main, *self._objects(clause, front)]
         for slot in AFTER_OBJECTS:
             if slot == front:

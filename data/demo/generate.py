@@ -1,4 +1,4 @@
-"""Writes the demo corpus: python data/demo/generate.py [--out DIR]."""
+"""Generate the demo corpus: python data/demo/generate.py [--out DIR]."""
 
 import argparse
 import sys
@@ -11,13 +11,13 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
 from clauses import ClauseChooser  # noqa: E402
-from dice import Dice, RejectedError  # noqa: E402
 from english import English  # noqa: E402
 from german import German  # noqa: E402
 from german_order import GermanOrder  # noqa: E402
 from holdout import held_out_combinations  # noqa: E402
 from lexicon import Lexicon, load_lexicon  # noqa: E402
 from patterns import load_patterns  # noqa: E402
+from sampler import RejectedError, Sampler  # noqa: E402
 from trees import Sentence  # noqa: E402
 
 SEED = 1
@@ -28,7 +28,7 @@ N_TRIES = 100
 
 @dataclass(frozen=True)
 class Pair:
-    """A sentence in both languages, with the tree it was made from."""
+    """A sentence in both languages, and its tree."""
 
     english: str
     german: str
@@ -36,43 +36,43 @@ class Pair:
 
     @cached_property
     def has_held_out(self) -> bool:
-        """Whether it shows a combination that training must not show."""
+        """Whether the sentence contains a held-out combination."""
         return bool(held_out_combinations(self.sentence))
 
     @property
     def n_words(self) -> tuple[int, int]:
-        """Words between spaces, English and German."""
+        """Numbers of English and German words, separated by spaces."""
         return len(self.english.split()), len(self.german.split())
 
 
-class Realiser:
-    """Turns trees into pairs."""
+class Realizer:
+    """Realization of trees as sentence pairs."""
 
     def __init__(self, lexicon: Lexicon) -> None:
-        """Prepare both languages."""
+        """Store the realizations of both languages."""
         self.english = English(lexicon)
         self.german = GermanOrder(German(lexicon))
 
     def pair(self, sentence: Sentence) -> Pair:
-        """Return a tree in both languages."""
+        """Return the sentence in both languages."""
         return Pair(self.english.sentence(sentence), self.german.sentence(sentence), sentence)
 
 
 def pairs(weights: dict[str, float], seed: int) -> Iterator[Pair]:
-    """Yield pairs without end; the same sentence may come again."""
-    lexicon, patterns, dice = load_lexicon(), load_patterns(), Dice(seed)
-    chooser, realiser = ClauseChooser(lexicon, dice), Realiser(lexicon)
+    """Yield pairs forever; sentences may repeat."""
+    lexicon, patterns, sampler = load_lexicon(), load_patterns(), Sampler(seed)
+    chooser, realizer = ClauseChooser(lexicon, sampler), Realizer(lexicon)
     while True:
-        pattern = patterns[dice.pick_weighted(weights)]
-        # Tried again with the same pattern, or patterns with strict demands would become rare.
+        pattern = patterns[sampler.pick_weighted(weights)]
+        # Retry with the same pattern: otherwise, patterns with strict conditions would become rare.
         for _ in range(N_TRIES):
             try:
                 sentence = chooser.sentence(pattern)
             except RejectedError:
-                dice.forget_uses()
+                sampler.discard_uses()
                 continue
-            dice.count_uses()
-            yield realiser.pair(sentence)
+            sampler.count_uses()
+            yield realizer.pair(sentence)
             break
 
 
@@ -85,12 +85,12 @@ def new_pairs(stream: Iterator[Pair]) -> Iterator[Pair]:
             seen[pair.english] = pair.german
             yield pair
         elif known != pair.german:
-            # With two translations of one sentence, the reference would be a matter of luck.
-            raise ValueError(f"{pair.english} = {known} or {pair.german}")
+            # If a sentence had two translations, the score would depend on luck.
+            raise ValueError(f"two translations of {pair.english!r}: {known!r} and {pair.german!r}")
 
 
 def make_splits() -> dict[str, list[Pair]]:
-    """Return train, dev, test and long; half of dev and of test has held-out combinations."""
+    """Return train, dev, test and long; half of dev and test have held-out combinations."""
     patterns = load_patterns()
     weights = {name: pattern.weight for name, pattern in patterns.items() if pattern.weight}
     n_evaluation = (N_DEV + N_TEST) // 2
@@ -121,25 +121,25 @@ def _long_pairs(names: list[str]) -> list[Pair]:
     return found
 
 
-def write_corpus(folder: Path) -> None:
-    """Write the text files of all splits."""
-    folder.mkdir(parents=True, exist_ok=True)
+def write_corpus(directory: Path) -> None:
+    """Write all splits to text files."""
+    directory.mkdir(parents=True, exist_ok=True)
     for name, split in make_splits().items():
-        write_split(folder, name, split)
+        write_split(directory, name, split)
 
 
-def write_split(folder: Path, name: str, split: list[Pair]) -> None:
-    """Write one split; bytes, because line ends must not depend on the system."""
+def write_split(directory: Path, name: str, split: list[Pair]) -> None:
+    """Write one split as bytes, so that line endings do not depend on the system."""
     english = "".join(pair.english + "\n" for pair in split)
     german = "".join(pair.german + "\n" for pair in split)
-    (folder / f"{name}.en").write_bytes(english.encode())
-    (folder / f"{name}.de").write_bytes(german.encode())
+    (directory / f"{name}.en").write_bytes(english.encode())
+    (directory / f"{name}.de").write_bytes(german.encode())
 
 
 def main() -> None:
     """Read the command line and write the corpus."""
     parser = argparse.ArgumentParser(description="Write the demo corpus.")
-    parser.add_argument("--out", type=Path, default=HERE, help="folder for the text files")
+    parser.add_argument("--out", type=Path, default=HERE, help="directory for the text files")
     write_corpus(parser.parse_args().out)
 
 

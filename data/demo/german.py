@@ -45,12 +45,12 @@ ADJECTIVE_ENDINGS = {
 
 
 def column(noun: Noun, is_plural: bool) -> int:
-    """Return the column of the tables above that a noun is declined by."""
+    """Return the column of a noun in the tables above."""
     return 3 if is_plural else "mfn".index(noun.gender)
 
 
 def decline(noun: Noun, case: str, is_plural: bool) -> str:
-    """Return a noun in a case and number."""
+    """Return the declined noun."""
     if is_plural:
         needs_n = case == "dative" and not noun.german_plural.endswith(("n", "s"))
         return noun.german_plural + ("n" if needs_n else "")
@@ -67,7 +67,7 @@ def _needs_es(word: str) -> bool:
 
 
 def article(determiner: Determiner, case: str, col: int) -> str:
-    """Return a determiner with its ending."""
+    """Return the determiner with its ending."""
     match determiner.pattern:
         case "definite":
             return DEFINITE[case][col]
@@ -80,21 +80,21 @@ def article(determiner: Determiner, case: str, col: int) -> str:
 
 
 def inflect(adjective: Adjective, pattern: str, case: str, col: int) -> str:
-    """Return an adjective with its ending after a determiner of this pattern."""
+    """Return the adjective with its ending after a determiner of this pattern."""
     stem = adjective.de.split("/")[-1]
     ending = ADJECTIVE_ENDINGS[pattern][case][col]
     return stem + (ending[1:] if stem.endswith("e") else ending)
 
 
 class German:
-    """Realises phrases and verb forms; needs the lexicon for its tables of irregular forms."""
+    """German phrases and verb forms; the lexicon provides irregular forms."""
 
     def __init__(self, lexicon: Lexicon) -> None:
-        """Keep the tables."""
+        """Store the lexicon."""
         self.lexicon = lexicon
 
     def phrase(self, phrase: Phrase, case: str) -> str:
-        """Return a phrase in a case, without its relative clause."""
+        """Return the declined phrase without its relative clause."""
         match phrase:
             case Pronoun():
                 return phrase.german[CASES.index(case)]
@@ -122,7 +122,7 @@ class German:
         return " ".join(word for word in words if word)
 
     def preposition_phrase(self, part: PrepositionPhrase) -> str:
-        """Return a preposition with its phrase, contracted where German contracts."""
+        """Return the preposition with its phrase, contracted if possible: im, zur."""
         text = f"{part.german} {self.phrase(part.phrase, part.case)}"
         phrase = part.phrase
         # A relative clause needs the full article: von dem Haus, das wir gekauft haben.
@@ -134,7 +134,7 @@ class German:
         return text
 
     def person(self, phrase: Phrase | None) -> str:
-        """Return the person of the verb that agrees with a subject."""
+        """Return the person of a verb that agrees with the subject."""
         match phrase:
             case None:
                 return "du"
@@ -171,13 +171,13 @@ class German:
         return stem + ("t" if stem.endswith(("s", "ß", "z", "x")) else e + "st")
 
     def command(self, verb: Verb) -> str:
-        """Return the imperative that one friend says to another."""
+        """Return the informal singular imperative."""
         stem = re.sub("(?<=[lr])n$|en$", "", verb.de)
         return verb.command or stem + ("e" if _needs_e(stem) else "")
 
 
 def _needs_e(stem: str) -> bool:
-    # arbeit-e-t, find-e-t, zeichn-e-t: a t would not be heard or could not be said.
+    # arbeit-e-t, find-e-t, zeichn-e-t: the e makes the ending audible or pronounceable.
     return stem.endswith(("t", "d")) or bool(re.search("([^aeiouäöürlhmn]|ch)[nm]$", stem))
 
 

@@ -1,4 +1,4 @@
-"""German word order: where the parts of a clause and the clauses of a sentence stand."""
+"""German word order: the parts of a clause and the clauses of a sentence."""
 
 import re
 from dataclasses import replace
@@ -23,10 +23,10 @@ from trees import (
 KEIN_REPLACES = ("a", "bare")
 INDEFINITE = ("a", "bare", "no", "some", "many")
 LATE_ADVERBS = ("nie", "noch nie", "schon")  # like "nicht", they follow a definite object
-# The middle of a clause, from the verb to the participle, in this order. A reflexive comes before a
-# subject that is not a pronoun, a definite receiver and a name before the time, another definite
-# object before it if the clause has "nicht" or a late adverb, and an indefinite object after the
-# place, because what is new in German comes late.
+# Order of the middle field, between the finite verb and the participle. A reflexive precedes a
+# subject that is not a pronoun. Definite receivers and names precede the time; other definite
+# objects do so only in clauses with "nicht" or a late adverb. Indefinite objects follow the place,
+# because German puts new information late.
 MIDDLE = (
     "pronoun_subject", "reflexive", "early_receiver", "subject", "pronoun_direct",
     "pronoun_receiver", "definite_receiver", "definite_direct", "time", "frequency",
@@ -35,7 +35,7 @@ MIDDLE = (
 )  # fmt: skip
 
 
-# Fields where a part of the tree may be found.
+# Fields that a part of the tree may occupy.
 ROLES = {
     "subject": ("pronoun_subject", "subject"),
     "direct": ("pronoun_direct", "definite_direct", "direct", "indefinite_direct", "complement"),
@@ -44,14 +44,14 @@ ROLES = {
 
 
 class GermanOrder:
-    """Puts the words of a tree into German order."""
+    """Realization of trees in German."""
 
     def __init__(self, german: German) -> None:
-        """Keep the inflection."""
+        """Store the inflection."""
         self.german = german
 
     def sentence(self, sentence: Sentence) -> str:
-        """Return a sentence with capital letter and punctuation."""
+        """Return the sentence with capitalization and punctuation."""
         words = []
         main = sentence.main
         if sentence.opening:
@@ -68,7 +68,7 @@ class GermanOrder:
         return _polish(" ".join(words), sign)
 
     def link(self, link: Link) -> str:
-        """Return a joined clause, its conjunction first."""
+        """Return the conjunction and its clause."""
         kind = link.conjunction.kind
         orders = {"subordinate": "final", "infinitive": "infinitive", "inverting": "first"}
         text = self.clause(link.clause, orders.get(kind) or _main_order(link.clause))
@@ -77,7 +77,7 @@ class GermanOrder:
         return f"{link.conjunction.de} {text}"
 
     def clause(self, clause: Clause, order: str) -> str:
-        """Return a clause with its verb second, first, final or as an infinitive with zu."""
+        """Return the clause with the verb second, first, final or as an infinitive with zu."""
         finite, right = self._verb(clause, order)
         fields = self._middle(clause)
         if order == "infinitive":
@@ -92,7 +92,7 @@ class GermanOrder:
         return " ".join(word for word in [*words, *self._relatives(clause)] if word)
 
     def _verb(self, clause: Clause, order: str) -> tuple[str, str]:
-        """Return the finite verb and what closes the clause."""
+        """Return the finite verb and the right bracket: prefix, participle or infinitive."""
         verb, tense = clause.verb, clause.tense
         person = self.german.person(_agreeing(clause))
         if order == "infinitive":
@@ -111,7 +111,7 @@ class GermanOrder:
         return self.german.auxiliary(tense.german, person, form), infinitive(verb)
 
     def _middle(self, clause: Clause) -> dict[str, str]:
-        """Return the parts of a clause by the names in MIDDLE."""
+        """Return the parts of the clause by their names in MIDDLE."""
         direct, has_kein = self._negate(clause)
         is_nicht = clause.is_negated and not has_kein
         fields = self._objects(clause, direct, is_nicht=is_nicht)
@@ -129,7 +129,7 @@ class GermanOrder:
         return fields
 
     def _negate(self, clause: Clause) -> tuple[Phrase | None, bool]:
-        """Return the direct object, with kein if that carries the negation."""
+        """Return the direct object, and whether kein expresses the negation."""
         direct = clause.direct
         if not clause.is_negated or clause.verb.preposition or clause.verb.case != "accusative":
             return direct, False
@@ -145,7 +145,7 @@ class GermanOrder:
         verb, fields = clause.verb, {}
         subject, receiver, case = clause.subject, clause.receiver, verb.case
         if verb.frame == "pleasing":
-            # I like the film = der Film gefällt mir: the liked thing is the German subject.
+            # I like the film = der Film gefällt mir: the English object is the German subject.
             subject, receiver, direct = direct, subject, None
         if subject is not None:
             name = "subject" if isinstance(subject, NounPhrase | Name) else "pronoun_subject"
@@ -198,8 +198,8 @@ class GermanOrder:
         return self.german.preposition_phrase(content)
 
     def _relatives(self, clause: Clause) -> list[str]:
-        """Relative clauses of objects stand after the end of the clause."""
-        # Who likes something is an object in German: der Film gefällt dem Mann, der ...
+        """Return the relative clauses of objects, which follow the clause."""
+        # The English subject of `like` is an object in German: der Film gefällt dem Mann, der ...
         liking = clause.subject if clause.verb.frame == "pleasing" else None
         phrases = (liking, clause.direct, clause.complement)
         return [self._relative(phrase) for phrase in phrases if _has_relative(phrase)]

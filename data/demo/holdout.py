@@ -1,4 +1,4 @@
-"""Combinations of words that the training text never shows: half of dev and test does."""
+"""Held-out combinations of words: absent from training, present in half of dev and test."""
 
 from collections.abc import Iterator
 from zlib import crc32
@@ -6,28 +6,27 @@ from zlib import crc32
 from lexicon import Tense
 from trees import Clause, Description, NounPhrase, Relative, Sentence, clauses, noun_phrases
 
-# One in this many combinations is held out.
-ONE_IN = 10
+ONE_IN = 10  # one in ten combinations is held out
 VERB_FINAL = ("subordinate", "relative")
 
 
 def is_held_out(combination: str) -> bool:
-    """Whether a combination is kept out of training: decided by its name, by nothing else."""
+    """Return whether a combination is held out of training; this depends only on its name."""
     return crc32(combination.encode()) % ONE_IN == 0
 
 
 def held_out_combinations(sentence: Sentence) -> list[str]:
-    """Return the combinations in a sentence that training must not show."""
+    """Return the held-out combinations of a sentence."""
     return [name for name in combinations(sentence) if is_held_out(name)]
 
 
 def combinations(sentence: Sentence) -> Iterator[str]:
     """Yield the names of the combinations of words and structures in a sentence."""
     for clause, kind in clauses(sentence):
-        yield from _of_clause(clause, kind)
+        yield from _clause_combinations(clause, kind)
 
 
-def _of_clause(clause: Clause, kind: str) -> Iterator[str]:
+def _clause_combinations(clause: Clause, kind: str) -> Iterator[str]:
     verb = clause.verb.lemma
     if kind == "infinitive":
         yield f"verb+structure: {verb} + infinitive with zu"
@@ -39,7 +38,7 @@ def _of_clause(clause: Clause, kind: str) -> Iterator[str]:
         if phrase.adjective:
             yield f"adjective+noun: {phrase.adjective.lemma} + {phrase.noun.lemma}"
         if phrase.relative:
-            yield from _of_clause(phrase.relative, "relative")
+            yield from _clause_combinations(phrase.relative, "relative")
     if isinstance(clause.complement, Description) and isinstance(clause.subject, NounPhrase):
         yield f"adjective+noun: {clause.complement.adjective.lemma} + {clause.subject.noun.lemma}"
 

@@ -1,4 +1,4 @@
-"""The words of the demo corpus, read from the YAML files beside this module."""
+"""Lexicon of the demo corpus, read from the YAML files in this directory."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -11,9 +11,9 @@ HERE = Path(__file__).parent
 GENDERS = {"der": "m", "die": "f", "das": "n"}
 
 
-@dataclass(frozen=True, eq=False)  # a word equals only itself
+@dataclass(frozen=True, eq=False)  # compare by identity
 class Noun:
-    """A noun with what both languages need to decline it."""
+    """A noun with its inflection in both languages."""
 
     lemma: str
     english_plural: str
@@ -27,18 +27,18 @@ class Noun:
 
     @property
     def has_singular(self) -> bool:
-        """Whether one of it can be spoken of; parents come in twos."""
+        """Whether the noun has a singular; `parents` does not."""
         return self.german != "-"
 
     @property
     def has_plural(self) -> bool:
-        """Whether more than one of it can be spoken of."""
+        """Whether the noun has a plural."""
         return self.german_plural != "-"
 
 
-@dataclass(frozen=True, eq=False)  # a word equals only itself
+@dataclass(frozen=True, eq=False)  # compare by identity
 class Adjective:
-    """An adjective, the nouns it may describe and its comparative, if it has one."""
+    """An adjective, the nouns it can modify, and its comparative if it has one."""
 
     lemma: str
     de: str
@@ -47,9 +47,9 @@ class Adjective:
     state: bool = False
 
 
-@dataclass(frozen=True, eq=False)  # a word equals only itself
+@dataclass(frozen=True, eq=False)  # compare by identity
 class Verb:
-    """A verb in one meaning; the keys are explained at the head of verbs.yaml."""
+    """A verb in one sense; verbs.yaml explains the keys."""
 
     lemma: str
     frame: str
@@ -98,7 +98,7 @@ class Verb:
 
 @dataclass(frozen=True)
 class Determiner:
-    """An article or its like; `pattern` names its German endings."""
+    """A determiner; `pattern` names its German endings."""
 
     lemma: str
     english: tuple[str, str]
@@ -119,7 +119,7 @@ class Pronoun:
 
 @dataclass(frozen=True)
 class Tense:
-    """How each language builds a tense or a modal; see grammar.yaml."""
+    """Construction of a tense or modal in both languages; see grammar.yaml."""
 
     lemma: str
     german: str
@@ -132,7 +132,7 @@ class Tense:
 
 @dataclass(frozen=True)
 class Conjunction:
-    """A word that joins a clause to another, with the German word order it asks for."""
+    """A conjunction; `kind` determines the German word order."""
 
     lemma: str
     en: str
@@ -142,7 +142,7 @@ class Conjunction:
 
 @dataclass(frozen=True)
 class Lexicon:
-    """All words, with the lookup of semantic classes."""
+    """All words and their semantic classes."""
 
     nouns: tuple[Noun, ...]
     adjectives: tuple[Adjective, ...]
@@ -161,7 +161,7 @@ class Lexicon:
 
     @cached_property
     def pronouns(self) -> dict[str, Pronoun]:
-        """Pronouns by their English word, `it` with the gender it stands for."""
+        """Pronouns by their English word; `it` has a suffix for the gender of its antecedent."""
         table = self.grammar["pronouns"]
         return {
             name: Pronoun(
@@ -192,14 +192,14 @@ class Lexicon:
         return {name: tuple(nouns) for name, nouns in table.items()}
 
     @cached_property
-    def _answers(self) -> dict[tuple[str, ...], tuple[Noun, ...]]:
+    def _nouns_cache(self) -> dict[tuple[str, ...], tuple[Noun, ...]]:
         return {}
 
     def nouns_of(self, names: tuple[str, ...]) -> tuple[Noun, ...]:
-        """Return the nouns that groups, classes or lemmas name, each once, in a fixed order."""
-        if names not in self._answers:
-            self._answers[names] = self._find_nouns(names)
-        return self._answers[names]
+        """Return the nouns of groups, classes or lemmas, without duplicates, in a fixed order."""
+        if names not in self._nouns_cache:
+            self._nouns_cache[names] = self._find_nouns(names)
+        return self._nouns_cache[names]
 
     def _find_nouns(self, names: tuple[str, ...]) -> tuple[Noun, ...]:
         found: dict[Noun, None] = {}
@@ -225,7 +225,7 @@ class Lexicon:
 
     @cached_property
     def adjectives_of(self) -> dict[Noun, tuple[Adjective, ...]]:
-        """The adjectives that may describe each noun."""
+        """Adjectives that can modify each noun."""
         table: dict[Noun, list[Adjective]] = {noun: [] for noun in self.nouns}
         for adjective in self.adjectives:
             for noun in self.nouns_of(adjective.of):
@@ -234,7 +234,7 @@ class Lexicon:
 
 
 def read_yaml(name: str) -> dict:
-    """Read one of the data files beside this module."""
+    """Read a YAML file in this directory."""
     return yaml.safe_load((HERE / name).read_text(encoding="utf-8"))
 
 

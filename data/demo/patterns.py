@@ -1,4 +1,4 @@
-"""The sentence patterns, read from patterns.yaml."""
+"""Sentence patterns, read from patterns.yaml."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ ORDINARY_FRAMES = (
 
 @dataclass(frozen=True)
 class RelativeSpec:
-    """Which phrase has a relative clause, and what it is inside that clause."""
+    """A relative clause: the phrase it modifies, and the role of its relative pronoun."""
 
     of: str
     role: str
@@ -21,7 +21,7 @@ class RelativeSpec:
 
 @dataclass(frozen=True)
 class ClauseSpec:
-    """What a pattern says about one clause; the keys are explained at the head of patterns.yaml."""
+    """Specification of one clause of a pattern; patterns.yaml explains the keys."""
 
     tense: tuple[str, ...]
     frames: tuple[str, ...] = ORDINARY_FRAMES
@@ -41,7 +41,7 @@ class ClauseSpec:
 
 @dataclass(frozen=True)
 class Pattern:
-    """One kind of sentence."""
+    """Specification of a sentence."""
 
     name: str
     weight: float

@@ -1,18 +1,18 @@
-"""Chooses words for noun phrases, places and times."""
+"""Choice of noun phrases, pronouns, places and times."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dice import Dice, RejectedError
 from lexicon import Lexicon, Noun, Pronoun, Tense, Verb
+from sampler import RejectedError, Sampler
 from trees import Adverbial, Fixed, Name, NounPhrase, Phrase, PrepositionPhrase, Relative
 
 POSSESSIVES = ("my", "your", "his", "her", "our", "their")
 PERSONAL = ("I", "you", "he", "she", "we", "they")
-NO_ANTECEDENT = ("girl", "child")  # das Mädchen: grammar says es, people say sie
+NO_ANTECEDENT = ("girl", "child")  # das Mädchen: es in grammar, sie in usage
 ONLY_BARE = ("resource", "music")
 ONLY_ONE = ("sea", "zoo", "heating", "station", "airport", "harbour")
-# Strangers and public things are nobody's; these are the exceptions in their classes.
+# Strangers and public things take no possessive; OWNED lists the exceptions in these classes.
 UNOWNED = (
     "adult", "boy", "girl", "pupil", "wild_animal", "institution", "stop", "outdoors", "waterside",
     "structure", "transport", "castle", "tower", "factory", "word", "film", "concert", "tree",
@@ -26,9 +26,9 @@ OWNABLE = ("clothing", "vehicle", "small", "thing", "reading", "flat", "house", 
 PARTS = ("door", "window", "roof", "wall", "gate")
 PARTED = ("house", "castle", "school", "church", "hotel", "kitchen", "factory", "museum")
 
-# How likely each determiner is: in a subject, an object, after a preposition of place.
+# Weights of determiners by use: in a subject, in an object, after a preposition of place.
 SINGULAR = {
-    "somebody": {"the": 6, "a": 3, "this": 1, "possessive": 3},
+    "person": {"the": 6, "a": 3, "this": 1, "possessive": 3},
     "described": {"the": 8, "this": 2, "possessive": 3},
     "subject": {"the": 10, "a": 2, "this": 2, "possessive": 2, "every": 0.4},
     "object": {"the": 7, "a": 7, "this": 2, "possessive": 4},
@@ -41,7 +41,7 @@ SINGULAR = {
     "predicate": {"a": 5, "possessive": 4, "the": 2},
 }
 PLURAL = {
-    "somebody": {"the": 5, "this": 1, "possessive": 2, "number": 1},
+    "person": {"the": 5, "this": 1, "possessive": 2, "number": 1},
     "described": {"the": 8, "this": 2, "possessive": 3},
     "subject": {"the": 6, "this": 2, "possessive": 2, "number": 3, "many": 1, "all": 1, "some": 1},
     "object": {"the": 4, "bare": 4, "number": 5, "possessive": 2, "this": 1, "some": 2, "many": 2},
@@ -66,41 +66,41 @@ MASS = {
 
 
 class PhraseChooser:
-    """Chooses noun phrases that make sense."""
+    """Chooser of noun phrases that make sense."""
 
-    def __init__(self, lexicon: Lexicon, dice: Dice) -> None:
-        """Keep the words and the source of chance."""
+    def __init__(self, lexicon: Lexicon, sampler: Sampler) -> None:
+        """Store the lexicon and the sampler."""
         self.lexicon = lexicon
-        self.dice = dice
+        self.sampler = sampler
 
     def noun(self, names: Sequence[str]) -> Noun:
-        """Return a noun of the classes named."""
-        return self.dice.pick_rare(self.lexicon.nouns_of(tuple(names)), "noun")
+        """Return a noun of the given classes."""
+        return self.sampler.pick_rare(self.lexicon.nouns_of(tuple(names)), "noun")
 
     def person(self, kind: str, names: Sequence[str], use: str) -> Phrase:
-        """Return a pronoun, a name or a noun phrase for who does something."""
+        """Return a pronoun, a name or a noun phrase for a subject."""
         adult = self.lexicon.noun("man")
         if adult not in self.lexicon.nouns_of(tuple(names)):
             kind = "noun" if kind in ("pronoun", "name") else kind
         match kind:
             case "pronoun":
-                return self.lexicon.pronouns[self.dice.pick(PERSONAL)]
+                return self.lexicon.pronouns[self.sampler.pick(PERSONAL)]
             case "name":
                 return self.name()
             case _:
                 return self.noun_phrase(self.noun(names), use)
 
     def name(self) -> Name:
-        """Return somebody's name."""
-        pronoun = self.dice.pick(("he", "she"))
-        return Name(self.dice.pick_rare(self.lexicon.grammar["names"][pronoun], "name"), pronoun)
+        """Return the name of a person."""
+        pronoun = self.sampler.pick(("he", "she"))
+        return Name(self.sampler.pick_rare(self.lexicon.grammar["names"][pronoun], "name"), pronoun)
 
     def noun_phrase(
         self, noun: Noun, use: str, *, owner_of: Phrase | None = None, is_plural: bool | None = None
     ) -> NounPhrase:
-        """Return a noun with determiner and perhaps adjective; a possessive may mean `owner_of`."""
+        """Return a noun phrase; a possessive may refer to `owner_of`."""
         if is_plural is None:
-            is_plural = self.dice.chance(0.3)
+            is_plural = self.sampler.chance(0.3)
         is_plural = (is_plural and noun.has_plural) or _is_always_plural(noun)
         kind = self._determiner_kind(noun, use, is_plural)
         number = None
@@ -121,7 +121,7 @@ class PhraseChooser:
         if noun.lemma in ONLY_ONE:
             return "the"
         table = PLURAL if is_plural else MASS if noun.is_mass else SINGULAR
-        kind = self.dice.pick_weighted(table[use])
+        kind = self.sampler.pick_weighted(table[use])
         if kind == "possessive" and self._is_unowned(noun):
             return "the"
         if noun.lemma in BELONGING and kind in ("the", "this") and use != "definite":
@@ -133,26 +133,30 @@ class PhraseChooser:
         return noun in nouns_of(UNOWNED) and noun not in nouns_of(OWNED)
 
     def _possessive(self, owner_of: Phrase | None) -> str:
-        if owner_of is not None and self.dice.chance(0.75):
+        if owner_of is not None and self.sampler.chance(0.75):
             pronoun = self.pronoun_for(owner_of)
             if pronoun.possessive:
                 return pronoun.possessive
-        return self.dice.pick(POSSESSIVES)
+        return self.sampler.pick(POSSESSIVES)
 
     def _number(self) -> Fixed:
         numbers = self.lexicon.adverbs["numbers"]
-        names = list(numbers)[:4] if self.dice.chance(0.6) else list(numbers)
-        english = self.dice.pick_rare(names, "number")
+        names = list(numbers)[:4] if self.sampler.chance(0.6) else list(numbers)
+        english = self.sampler.pick_rare(names, "number")
         return Fixed(english, numbers[english])
 
     def _with_adjective_or_owner(self, phrase: NounPhrase, use: str) -> NounPhrase:
         adjectives = self.lexicon.adjectives_of[phrase.noun]
         is_definite = phrase.determiner.lemma == "the"
-        if is_definite and use != "place" and self.dice.chance(0.12):
+        if is_definite and use != "place" and self.sampler.chance(0.12):
             return self._with_owner(phrase)
-        likelihood = 0.25 if use == "place" else 0.45
-        if adjectives and phrase.noun.word_class not in ONLY_BARE and self.dice.chance(likelihood):
-            return replace(phrase, adjective=self.dice.pick_rare(adjectives, "adjective"))
+        probability = 0.25 if use == "place" else 0.45
+        if (
+            adjectives
+            and phrase.noun.word_class not in ONLY_BARE
+            and self.sampler.chance(probability)
+        ):
+            return replace(phrase, adjective=self.sampler.pick_rare(adjectives, "adjective"))
         return phrase
 
     def _with_owner(self, phrase: NounPhrase) -> NounPhrase:
@@ -162,13 +166,13 @@ class PhraseChooser:
             return replace(phrase, owner=replace(owner, owner=None))
         if noun not in self.lexicon.nouns_of(OWNABLE):
             return phrase
-        if self.dice.chance(0.5):
+        if self.sampler.chance(0.5):
             return replace(phrase, owner=self.name())
         owner = self.noun_phrase(self.noun(("person",)), "definite", is_plural=False)
         return replace(phrase, owner=replace(owner, owner=None))
 
     def pronoun_for(self, phrase: Phrase) -> Pronoun:
-        """Return the pronoun that takes up a phrase."""
+        """Return the pronoun that refers to a phrase."""
         pronouns = self.lexicon.pronouns
         match phrase:
             case Pronoun():
@@ -188,28 +192,28 @@ class PhraseChooser:
         raise RejectedError
 
     def other_pronoun(self, subject: Phrase | None) -> Pronoun:
-        """Return an object pronoun that cannot mean the subject itself."""
-        taken: tuple[str, ...] = ("you",) if subject is None else ()
+        """Return an object pronoun that cannot refer to the subject."""
+        excluded: tuple[str, ...] = ("you",) if subject is None else ()
         if isinstance(subject, Pronoun):
             same = {"I": ("I", "we"), "we": ("I", "we"), "you": ("you",)}
-            taken = same.get(subject.lemma, ())
-        return self.lexicon.pronouns[self.dice.pick([p for p in PERSONAL if p not in taken])]
+            excluded = same.get(subject.lemma, ())
+        return self.lexicon.pronouns[self.sampler.pick([p for p in PERSONAL if p not in excluded])]
 
     def time(self, tense: Tense, verb: Verb) -> Adverbial:
-        """Return a time that the tense goes with."""
+        """Return a time adverbial that fits the tense and the verb."""
         tables = self.lexicon.adverbs["time"]
         times, memorable = tables[tense.time], tables.get(f"{tense.time}_memorable", {})
         if verb.seldom:
             times = memorable or times
         elif verb.lemma in self.lexicon.adverbs["memorable_verbs"]:
             times = times | memorable
-        english = self.dice.pick_rare(list(times), "time")
+        english = self.sampler.pick_rare(list(times), "time")
         return Adverbial("time", Fixed(english, times[english]))
 
     def clock(self) -> Fixed:
         """Return a time of day, without its preposition: half past three is halb vier."""
         hours = list(self.lexicon.adverbs["hours"].items())
-        index = int(self.dice.pick(range(12)))
+        index = int(self.sampler.pick(range(12)))
         (english, german), (later, german_later) = hours[index], hours[(index + 1) % 12]
         styles = (
             (f"{english} o'clock", f"{'ein' if german == 'eins' else german} Uhr"),
@@ -219,10 +223,10 @@ class PhraseChooser:
             (f"ten past {english}", f"zehn nach {german}"),
             (f"five to {later}", f"fünf vor {german_later}"),
         )
-        return Fixed(*self.dice.pick(styles))
+        return Fixed(*self.sampler.pick(styles))
 
     def adverb(self, table: str, slot: str, verb: Verb) -> Adverbial:
-        """Return an adverb from a table, one that suits the verb if the table says which do."""
+        """Return an adverb from a table that fits the verb."""
         entries = self.lexicon.adverbs[table]
         suitable = [
             english
@@ -230,12 +234,12 @@ class PhraseChooser:
             if (isinstance(german, str) or verb.lemma in german["verbs"])
             and not (german == "noch nie" and verb.punctual)
         ]
-        english = self.dice.pick_rare(suitable, slot)
+        english = self.sampler.pick_rare(suitable, slot)
         german = entries[english]
         return Adverbial(slot, Fixed(english, german if isinstance(german, str) else german["de"]))
 
     def place(self, names: Sequence[str], direction: str) -> Fixed | PrepositionPhrase:
-        """Return where something is (`at`) or where it goes (`to`)."""
+        """Return a location (direction `at`) or a destination (`to`)."""
         grammar = self.lexicon.grammar
         candidates: list[Noun | Fixed] = []
         for name in names:
@@ -247,13 +251,13 @@ class PhraseChooser:
                     candidates.append(Fixed(f"{english} {place}", f"{german} {ort}"))
             else:
                 candidates.extend(self.lexicon.nouns_of((name,)))
-        chosen = self.dice.pick_rare(candidates, "place")
+        chosen = self.sampler.pick_rare(candidates, "place")
         if isinstance(chosen, Fixed):
             return chosen
         return self.place_before(self.noun_phrase(chosen, "place", is_plural=False), direction)
 
     def place_before(self, phrase: NounPhrase | Relative, direction: str) -> PrepositionPhrase:
-        """Return a phrase with the prepositions that its noun asks for."""
+        """Return the phrase with the prepositions of its noun."""
         grammar, noun = self.lexicon.grammar, phrase.noun
         locations = grammar["locations"]
         english, german = (locations.get(noun.lemma) or locations[noun.word_class])[direction]
@@ -265,7 +269,7 @@ class PhraseChooser:
         noun, grammar = self.noun(names), self.lexicon.grammar
         is_low = noun.lemma in grammar["not_under"]
         relations = [name for name in grammar["relations"] if name != "under" or not is_low]
-        english = self.dice.pick(relations)
+        english = self.sampler.pick(relations)
         phrase = self.noun_phrase(noun, "place", is_plural=False)
         return PrepositionPhrase(english, grammar["relations"][english], "dative", phrase)
 

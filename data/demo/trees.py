@@ -1,4 +1,4 @@
-"""The meaning of a sentence as a tree of frozen values that both languages realise."""
+"""Trees that represent the meaning of a sentence for both languages."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from lexicon import Adjective, Conjunction, Determiner, Noun, Pronoun, Tense, Ve
 
 @dataclass(frozen=True)
 class Name:
-    """A person called by name; `pronoun` is he or she."""
+    """A personal name; `pronoun` is he or she."""
 
     text: str
     pronoun: str
@@ -16,7 +16,7 @@ class Name:
 
 @dataclass(frozen=True)
 class Relative:
-    """The relative pronoun that stands for a noun inside its relative clause."""
+    """A relative pronoun and its antecedent."""
 
     noun: Noun
     is_plural: bool
@@ -25,7 +25,7 @@ class Relative:
 
 @dataclass(frozen=True)
 class Fixed:
-    """Words that are the same in every sentence, in both languages."""
+    """Uninflected words in both languages."""
 
     english: str
     german: str
@@ -49,7 +49,7 @@ Phrase = NounPhrase | Pronoun | Name | Relative
 
 @dataclass(frozen=True)
 class PrepositionPhrase:
-    """A preposition of each language before one phrase."""
+    """A phrase with its preposition in both languages."""
 
     english: str
     german: str
@@ -59,9 +59,9 @@ class PrepositionPhrase:
 
 @dataclass(frozen=True)
 class Description:
-    """A predicate adjective, with a degree word or compared with something.
+    """A predicate adjective, optionally with a degree word or a comparison.
 
-    With `than` and no degree it is a comparative; with `than` and the degree "as" it says equal.
+    `than` without a degree is a comparative; `than` with the degree "as" expresses equality.
     """
 
     adjective: Adjective
@@ -71,7 +71,7 @@ class Description:
 
 @dataclass(frozen=True)
 class Adverbial:
-    """An adverb or adverbial phrase; its slot decides where it stands."""
+    """An adverb or adverbial phrase; `slot` determines its position."""
 
     slot: str
     content: Fixed | PrepositionPhrase
@@ -82,7 +82,7 @@ Complement = PrepositionPhrase | Description | Fixed | NounPhrase
 
 @dataclass(frozen=True)
 class Clause:
-    """One verb with everything that belongs to it; `front` names the part before the verb."""
+    """A verb with its arguments and adverbials; `front` names the part before the verb."""
 
     verb: Verb
     tense: Tense
@@ -98,7 +98,7 @@ class Clause:
 
 @dataclass(frozen=True)
 class Link:
-    """A clause joined by a conjunction."""
+    """A conjunction and its clause."""
 
     conjunction: Conjunction
     clause: Clause
@@ -106,7 +106,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Sentence:
-    """A main clause, a subordinate clause that may open it, and clauses that follow it."""
+    """A main clause, an optional opening subordinate clause, and following clauses."""
 
     main: Clause
     opening: Link | None = None
@@ -139,5 +139,5 @@ def noun_phrases(clause: Clause) -> Iterator[NounPhrase]:
 
 
 def is_pronoun(phrase: object) -> bool:
-    """Whether a phrase is a personal pronoun, which stands early in German."""
+    """Return whether a phrase is a personal pronoun, which comes early in German."""
     return isinstance(phrase, Pronoun) and phrase.lemma not in ("who", "what", "this")

@@ -1,10 +1,13 @@
-"""The command line: parse, call one function, print. No torch is imported before a command runs."""
+"""The command line. Each command parses options, calls a library function and prints the result.
+
+torch is imported late, so that commands start fast.
+"""
 
 from mtcli.cli.base import app
 
-# Each adds its commands: `mtcli --help` lists them in this order.
+# Each module registers its commands: `mtcli --help` lists them in this order.
 # isort: off
-from mtcli.cli import train, translate, evaluate, attention, model, config  # noqa: F401
+from mtcli.cli import train, translate, evaluate, attention, manage  # noqa: F401
 # isort: on
 
 __all__ = ["app"]

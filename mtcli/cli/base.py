@@ -1,29 +1,38 @@
-"""What all commands share: the errors' way to the user, and options of the same meaning."""
+"""Typer application, error boundary, and arguments shared by several commands."""
 
 import errno
 import os
+import shutil
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
-from mtcli.cli.team import wait_for_turn
+from mtcli.cli.launcher import delay_by_rank
 from mtcli.errors import Interrupted, MtcliError
 
 INTERRUPTED = 130  # exit code after Ctrl-C
+INPUT_OUTPUT = "Input and output"
+_PLAIN_INDENT = 6  # columns
+_MIN_TABLE_WIDTH = 72  # columns; Typer's help table cuts long option names in a narrower terminal
+
+# Errors when writing to an open file: the operating system does not report the file name.
+_DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EBADF}
+_SYSTEM_ERRORS = {errno.ENOMEM, errno.EAGAIN, errno.ESTALE, errno.ETIMEDOUT}
 
 
-class ErrorsAsMessages(TyperGroup):
-    """The one place where a user's mistake becomes a message instead of a traceback."""
+class ErrorBoundary(TyperGroup):
+    """Command group that prints user errors as messages; bugs keep their traceback."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; errors go to stderr."""
+        """Run the command."""
         try:
             return super().invoke(ctx)
         except MtcliError as error:
-            _complain(str(error))
+            print_error(str(error))
             raise typer.Exit(code=1) from error
         except Interrupted as error:
             if str(error) and os.environ.get("RANK", "0") == "0":
@@ -32,56 +41,96 @@ class ErrorsAsMessages(TyperGroup):
         except KeyboardInterrupt as error:
             raise typer.Exit(code=INTERRUPTED) from error
         except BrokenPipeError as error:
-            # `mtcli ... | head` has read enough; nobody is left to write to at exit, either.
+            # The reader of the pipe, such as `head`, has exited: flushing at exit must not fail.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(code=0) from error
         except OSError as error:
-            if not _is_of_a_file(error):
-                raise  # a bug, with its traceback
-            place = f"{error.filename}: " if error.filename else ""
-            _complain(f"{place}{error.strerror or error}")
+            if not _is_user_error(error):
+                raise
+            file = f"{error.filename}: " if error.filename else ""
+            print_error(f"{file}{error.strerror or error}")
             raise typer.Exit(code=1) from error
 
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help."""
+        if shutil.get_terminal_size().columns < _MIN_TABLE_WIDTH:
+            _use_plain_text(self, formatter)
+        super().format_help(ctx, formatter)
 
-# What writing to an open file can report: the system does not add the file's name.
-_DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EBADF}
-_SYSTEM_ERRORS = {errno.ENOMEM, errno.EAGAIN, errno.ESTALE, errno.ETIMEDOUT}
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the command list of the plain-text help; Typer would shorten the descriptions."""
+        commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        rows = [
+            (name, (command.help or "").partition("\n")[0]) for name, command in commands if command
+        ]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows, col_max=max(len(name) for name, _ in rows))
 
 
-def _is_of_a_file(error: OSError) -> bool:
-    """Return whether the user can do something about `error`.
+class Command(TyperCommand):
+    """Command whose help, in a narrow terminal, is plain text instead of a table."""
 
-    It names a file, or it comes from writing results or from the state of the system.
-    """
-    return error.filename is not None or error.errno in _DISK_ERRORS | _SYSTEM_ERRORS
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help."""
+        if shutil.get_terminal_size().columns < _MIN_TABLE_WIDTH:
+            _use_plain_text(self, formatter)
+        super().format_help(ctx, formatter)
 
 
-def _complain(message: str) -> None:
-    wait_for_turn()
+def _use_plain_text(command: TyperCommand | TyperGroup, formatter: Any) -> None:
+    """Make the help of `command` plain text, with option names on separate lines."""
+    command.rich_markup_mode = None
+    formatter.write_dl = partial(formatter.write_dl, col_max=_PLAIN_INDENT)
+
+
+def print_error(message: str) -> None:
+    """Print `message` to stderr; if several processes fail with the same error, only one prints."""
+    delay_by_rank()
     color = None if os.environ.get("NO_COLOR") else typer.colors.RED
     typer.secho(f"error: {message}", fg=color, err=True)
 
 
+def _is_user_error(error: OSError) -> bool:
+    """Return whether the user can fix `error`: it concerns a file, the disk or system resources."""
+    return error.filename is not None or error.errno in _DISK_ERRORS | _SYSTEM_ERRORS
+
+
 app = typer.Typer(
-    cls=ErrorsAsMessages,
+    cls=ErrorBoundary,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    add_completion=False,
-    epilog="Start with: mtcli train train.en train.de --out my-model",
+    epilog="Example: mtcli train train.en train.de --out my-model",
 )
 
 ModelDirectory = Annotated[
-    Path, typer.Argument(metavar="MODEL", help="Directory that `mtcli train` has made.")
+    Path, typer.Argument(metavar="MODEL", help="Model directory written by `mtcli train`.")
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Errors only.")]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="One line for every step.")]
+OutputDirectory = Annotated[
+    Path,
+    typer.Option(
+        "--out",
+        metavar="DIR",
+        help="Directory to write the model to.",
+        rich_help_panel=INPUT_OUTPUT,
+    ),
+]
+Quiet = Annotated[
+    bool,
+    typer.Option("--quiet", "-q", help="Print errors only.", rich_help_panel=INPUT_OUTPUT),
+]
+Verbose = Annotated[
+    bool,
+    typer.Option(
+        "--verbose", "-v", help="Print one line per training step.", rich_help_panel=INPUT_OUTPUT
+    ),
+]
 
 
 @app.callback(invoke_without_command=True)
 def version_option(
-    version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
+    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
 ) -> None:
-    """Two text files become a translator of your own."""
+    """Train, use and evaluate neural machine translation models."""
     if version:
         from mtcli import __version__
 

@@ -1,12 +1,17 @@
-"""Options of the commands that translate: the same option has the same text everywhere."""
+"""Options for the commands that run a model, with functions that check them."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from mtcli.options import (
+from mtcli.cli.base import INPUT_OUTPUT
+from mtcli.cli.completion import complete
+from mtcli.config.search import (
     ENGINES,
     FORMATS,
     QUANTIZATIONS,
@@ -14,20 +19,21 @@ from mtcli.options import (
     SEARCH_LIMITS,
     EngineOptions,
     Sampling,
+    SearchOptions,
 )
+from mtcli.errors import MtcliError, OptionsError
 
 
-def choices(names: Sequence[str]) -> str:
+def format_choices(names: Sequence[str]) -> str:
     """Return names as text: "a, b or c"."""
     return " or ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else names[0]
 
 
-INPUT_OUTPUT = "Input and output"
 _SEARCH = "Search"
-_ENGINE = "Engine"
+ENGINE = "Engine"
 _FROM_MODEL = "from the model"
-_LIMITS = {**SEARCH_LIMITS, **SAMPLING_LIMITS}  # those without a max here are checked later
-QUANTIZATION_HELP = f"Weight type of CTranslate2: {choices(QUANTIZATIONS)}."
+_LIMITS = {**SEARCH_LIMITS, **SAMPLING_LIMITS}  # limits not shown in the help are checked later
+QUANTIZATION_HELP = f"Weight type for CTranslate2: {format_choices(QUANTIZATIONS)}."
 
 Output = Annotated[
     Path | None,
@@ -43,21 +49,27 @@ Format = Annotated[
     typer.Option(
         "--format",
         metavar="NAME",
-        help=f"Output format: {choices(FORMATS)}; "
-        "tsv and jsonl keep the other columns and fields of the same input format.",
-        show_default="the input format; tsv if text is not enough",
+        help=f"Output format: {format_choices(FORMATS)}; "
+        "tsv and jsonl keep other columns or fields if the input has the same format.",
+        show_default="the input format; tsv for text input with --n-best, --scores or --alignment",
+        autocompletion=complete(FORMATS),
         rich_help_panel=INPUT_OUTPUT,
     ),
 ]
 InputFormat = Annotated[
     str,
     typer.Option(
-        metavar="NAME", help=f"Input format: {choices(FORMATS)}.", rich_help_panel=INPUT_OUTPUT
+        metavar="NAME",
+        help=f"Input format: {format_choices(FORMATS)}.",
+        autocompletion=complete(FORMATS),
+        rich_help_panel=INPUT_OUTPUT,
     ),
 ]
 Field = Annotated[
     str,
-    typer.Option(metavar="NAME", help="Field to translate (jsonl).", rich_help_panel=INPUT_OUTPUT),
+    typer.Option(
+        metavar="NAME", help="JSON field to translate (jsonl).", rich_help_panel=INPUT_OUTPUT
+    ),
 ]
 Prefix = Annotated[
     bool,
@@ -73,7 +85,7 @@ NBest = Annotated[
         metavar="N",
         min=_LIMITS["n_best"].low,
         max=_LIMITS["n_best"].high,
-        help="Translations per line, best first.",
+        help="Number of translations per line, best first.",
         show_default=_FROM_MODEL,
         rich_help_panel=INPUT_OUTPUT,
     ),
@@ -82,7 +94,7 @@ Scores = Annotated[
     bool,
     typer.Option(
         "--scores",
-        help="Add the score: log-probability / length**length_penalty.",
+        help="Add the score, log-probability / length**length_penalty.",
         rich_help_panel=INPUT_OUTPUT,
     ),
 ]
@@ -109,7 +121,7 @@ BeamSize = Annotated[
         metavar="N",
         min=_LIMITS["beam_size"].low,
         max=_LIMITS["beam_size"].high,
-        help="Hypotheses kept at each step; 1 is greedy search.",
+        help="Beam size; 1 is greedy search.",
         show_default=_FROM_MODEL,
         rich_help_panel=_SEARCH,
     ),
@@ -120,7 +132,7 @@ LengthPenalty = Annotated[
         metavar="X",
         min=_LIMITS["length_penalty"].low,
         max=_LIMITS["length_penalty"].high,
-        help="Exponent of the length in the score; higher values favor longer output.",
+        help="Exponent of the length in the score; higher values favor longer translations.",
         show_default=_FROM_MODEL,
         rich_help_panel=_SEARCH,
     ),
@@ -151,7 +163,7 @@ NoRepeatNgram = Annotated[
     typer.Option(
         metavar="N",
         min=_LIMITS["no_repeat_ngram"].low,
-        help="Never repeat a sequence of N pieces; 0 disables it.",
+        help="Never repeat a sequence of N pieces; 0 allows repeats.",
         show_default=_FROM_MODEL,
         rich_help_panel=_SEARCH,
     ),
@@ -162,7 +174,7 @@ RepetitionPenalty = Annotated[
         metavar="X",
         min=_LIMITS["repetition_penalty"].low,
         max=_LIMITS["repetition_penalty"].high,
-        help="Penalty for repeated tokens; 1 disables it.",
+        help="Penalty for repeated pieces; 1 disables it.",
         show_default=_FROM_MODEL,
         rich_help_panel=_SEARCH,
     ),
@@ -170,7 +182,9 @@ RepetitionPenalty = Annotated[
 SamplingFlag = Annotated[
     bool,
     typer.Option(
-        "--sampling", help="Sample at random instead of searching.", rich_help_panel=_SEARCH
+        "--sampling",
+        help="Sample translations instead of using beam search.",
+        rich_help_panel=_SEARCH,
     ),
 ]
 Temperature = Annotated[
@@ -200,7 +214,7 @@ TopP = Annotated[
         metavar="P",
         min=_LIMITS["top_p"].low,
         max=_LIMITS["top_p"].high,
-        help="Sample from the most likely pieces with total probability P.",
+        help="Sample from the most likely pieces, up to a total probability of P.",
         show_default=f"{Sampling().top_p:g}",
         rich_help_panel=_SEARCH,
     ),
@@ -222,8 +236,9 @@ EngineName = Annotated[
     typer.Option(
         "--engine",
         metavar="NAME",
-        help=f"Engine: {choices(ENGINES)}; auto uses CTranslate2 if it can run the model.",
-        rich_help_panel=_ENGINE,
+        help=f"Engine: {format_choices(ENGINES)}; auto uses CTranslate2 if it can run the model.",
+        autocompletion=complete(ENGINES),
+        rich_help_panel=ENGINE,
     ),
 ]
 Quantization = Annotated[
@@ -231,26 +246,27 @@ Quantization = Annotated[
     typer.Option(
         metavar="NAME",
         help=QUANTIZATION_HELP,
+        autocompletion=complete(QUANTIZATIONS),
         show_default="int8 on CPU, float16 on GPU",
-        rich_help_panel=_ENGINE,
+        rich_help_panel=ENGINE,
     ),
 ]
 Shortlist = Annotated[
     bool | None,
     typer.Option(
         "--shortlist/--no-shortlist",
-        help="Consider only likely translations of the source pieces (CTranslate2).",
+        help="Restrict the output to likely translations of the source pieces (CTranslate2).",
         show_default=_FROM_MODEL,
-        rich_help_panel=_ENGINE,
+        rich_help_panel=ENGINE,
     ),
 ]
 Ensemble = Annotated[
     list[Path],
     typer.Option(
         metavar="MODEL",
-        help="Additional ensemble model (torch engine). Repeatable.",
+        help="Additional ensemble model (torch engine); repeatable.",
         show_default="none",
-        rich_help_panel=_ENGINE,
+        rich_help_panel=ENGINE,
     ),
 ]
 Threads = Annotated[
@@ -259,9 +275,9 @@ Threads = Annotated[
         metavar="N",
         min=1,
         max=256,
-        help="CPU threads.",
+        help="Number of CPU threads.",
         show_default="one per core",
-        rich_help_panel=_ENGINE,
+        rich_help_panel=ENGINE,
     ),
 ]
 BatchTokens = Annotated[
@@ -271,25 +287,61 @@ BatchTokens = Annotated[
         min=1,
         help="Batch size in source positions, padding included.",
         show_default="from the engine",
-        rich_help_panel=_ENGINE,
+        rich_help_panel=ENGINE,
     ),
 ]
 Device = Annotated[
     str,
     typer.Option(
-        metavar="NAME", help="Device: auto, cpu, cuda or cuda:N.", rich_help_panel=_ENGINE
+        metavar="NAME",
+        help="Device: auto, cpu, cuda or cuda:N.",
+        autocompletion=complete(("auto", "cpu", "cuda")),
+        rich_help_panel=ENGINE,
     ),
 ]
 
 
-def check_name(option: str, value: str | None, known: tuple[str, ...]) -> None:
-    """Refuse a value that is not in the list."""
+def check_choice(option: str, value: str | None, known: tuple[str, ...]) -> None:
+    """Raise `BadParameter` if `value` is neither None nor in `known`."""
     if value is not None and value not in known:
         raise typer.BadParameter(f"--{option} {value}: must be one of {', '.join(known)}")
 
 
-def checked(options: EngineOptions) -> EngineOptions:
-    """Return `options` if their names are known."""
-    check_name("engine", options.engine, ENGINES)
-    check_name("quantization", options.quantization, QUANTIZATIONS)
-    return options
+def check_engine_options(options: EngineOptions) -> None:
+    """Raise `BadParameter` if the engine or the quantization is unknown."""
+    check_choice("engine", options.engine, ENGINES)
+    check_choice("quantization", options.quantization, QUANTIZATIONS)
+
+
+def override(options: SearchOptions, typed: Mapping[str, Any]) -> SearchOptions:
+    """Return the model's search options, overridden by those that the user typed (not None)."""
+    changes = {name: value for name, value in typed.items() if value is not None}
+    with name_options_in_errors(changes):
+        # Unless the user typed a beam size, make it large enough for n_best.
+        beam_size = max(options.beam_size, changes.get("n_best", 1))
+        return replace(options, **{"beam_size": beam_size, **changes})
+
+
+@contextmanager
+def name_options_in_errors(typed: Collection[str]) -> Iterator[None]:
+    """Run the block; its errors name the options that the user typed instead of Python names."""
+    try:
+        yield
+    except OptionsError as error:
+        raise typer.BadParameter(_with_options(str(error), typed)) from error
+    except MtcliError as error:
+        hint = _with_options(error.hint, typed) if error.hint else None
+        raise type(error)(_with_options(str(error.args[0]), typed), hint=hint) from error
+
+
+def _with_options(text: str, typed: Collection[str]) -> str:
+    """Return `text` with names as options: "beam_size=4" becomes "--beam-size 4"."""
+    for name in typed:
+        text = re.sub(rf"(?<![\w.-]){name}=", f"{option_name(name)} ", text)
+        text = re.sub(rf"(?<![\w.-]){name}\b", option_name(name), text)
+    return text
+
+
+def option_name(name: str) -> str:
+    """Return the option for a parameter: "--beam-size" for "beam_size"."""
+    return f"--{name.replace('_', '-')}"

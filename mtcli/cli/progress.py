@@ -1,4 +1,4 @@
-"""The progress bar of commands that translate."""
+"""Progress bar for the commands that translate."""
 
 import os
 import stat
@@ -10,19 +10,19 @@ from typing import IO, TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.progress import ProgressColumn, Task
 
-    from mtcli.stream import Progress
+    from mtcli.translation.stream import Progress
 
 _REFRESHES_PER_SECOND = 4
-_STEPS = 1000  # of the bar
+_BAR_STEPS = 1000
 _BAR_WIDTH = 20
-_NUMBERS_WIDTH = 50  # of share, lines, lines per second and time left
+_NUMBERS_WIDTH = 50  # percentage, lines, lines per second and time left
 
 
-def has_room_for_bar(inputs: Sequence[IO[bytes]], output: IO[bytes]) -> bool:
-    """Check whether a progress bar on stderr leaves input and output undisturbed.
+def can_show_bar(inputs: Sequence[IO[bytes]], output: IO[bytes]) -> bool:
+    """Return whether stderr can show a progress bar that does not mix with input or output.
 
-    Lines that the user types, and lines that are written to the same terminal, would mix with the
-    bar. So would the output of a program at the other end of a pipe, such as `head`.
+    The bar would mix with lines that the user types, with lines written to the same terminal, and
+    with the output of a program at the other end of a pipe, such as `head`.
     """
     return (
         _is_terminal(sys.stderr)
@@ -34,9 +34,9 @@ def has_room_for_bar(inputs: Sequence[IO[bytes]], output: IO[bytes]) -> bool:
 
 @contextmanager
 def progress_bar(progress: "Progress", *, is_visible: bool = True) -> Iterator[None]:
-    """Run the block with a bar on stderr that shows `progress`; clear it at the end.
+    """Run the block with a bar on stderr that shows `progress`, then clear it.
 
-    The bar needs a terminal: there is none in a pipe or a log file.
+    If stderr is not a terminal, for example a log file, show no bar.
     """
     if not (is_visible and _is_terminal(sys.stderr)) or os.environ.get("TERM") == "dumb":
         yield
@@ -53,11 +53,11 @@ def progress_bar(progress: "Progress", *, is_visible: bool = True) -> Iterator[N
         redirect_stdout=False,
         redirect_stderr=False,
     )
-    total = None if progress.total is None else _STEPS
+    total = None if progress.total is None else _BAR_STEPS
     task = bar.add_task("translating", total=total)
-    progress.on_change = lambda: bar.update(task, completed=_STEPS * (progress.share or 0))
+    progress.on_change = lambda: bar.update(task, completed=_BAR_STEPS * (progress.share or 0))
     with bar:
-        # rich hides the cursor; a process that is killed could not show it again.
+        # rich hides the cursor; show it, because a killed process could not restore it.
         console.show_cursor(True)
         yield
 
@@ -68,7 +68,7 @@ def _columns(progress: "Progress", width: int) -> "list[ProgressColumn]":
     from rich.text import Text
 
     class Lines(ProgressColumn):
-        """Lines so far, and lines per second."""
+        """Number of lines so far, and lines per second."""
 
         def render(self, task: "Task") -> Text:
             """Return the text."""
@@ -87,7 +87,7 @@ def _columns(progress: "Progress", width: int) -> "list[ProgressColumn]":
     lines = Lines(Column(no_wrap=True))
     if progress.total is None:
         return [lines]
-    # A narrow terminal has room for the numbers alone.
+    # In a narrow terminal, only the numbers fit.
     bar = [BarColumn(bar_width=_BAR_WIDTH)] if width > _BAR_WIDTH + _NUMBERS_WIDTH else []
     return [*bar, TaskProgressColumn(), lines, TimeLeft(table_column=Column(no_wrap=True))]
 
@@ -99,5 +99,5 @@ def _is_terminal(file: "IO[bytes] | IO[str] | None") -> bool:
 def _is_pipe(file: IO[bytes]) -> bool:
     try:
         return stat.S_ISFIFO(os.fstat(file.fileno()).st_mode)
-    except OSError:  # an object in memory has no file descriptor
+    except OSError:  # an in-memory file has no descriptor
         return False

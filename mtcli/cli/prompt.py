@@ -1,4 +1,4 @@
-"""Translating for a person at a terminal: a prompt with a memory."""
+"""Interactive prompt of `mtcli translate`, with commands and a history."""
 
 import contextlib
 import os
@@ -9,93 +9,96 @@ from pathlib import Path
 
 import typer
 
+from mtcli.config.search import SearchOptions
 from mtcli.errors import MtcliError
-from mtcli.options import SearchOptions
-from mtcli.translation import Request, Translation, Translator
+from mtcli.translation.line_translator import Request, Translation
+from mtcli.translation.translator import Translator
 
 _PROMPT = "> "
 _HISTORY_LINES = 1000
 _HELP = """\
-Type a sentence and press Enter. The arrow keys bring back what you typed before.
-  :beam N       keep N hypotheses at each step (now {beam_size})
+Type a sentence and press Enter to translate it. The arrow keys recall earlier lines.
+  :beam N       set the beam size (now {beam_size})
   :best N       show the N best translations with their scores (now {n_best})
-  :alignment    show which word comes from which, or stop showing it
-  :help         this
-  :quit         leave; so does Ctrl-D"""
+  :alignment    turn the word alignment on or off
+  :help         show this help
+  :quit         quit (or press Ctrl-D)"""
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What is shown, and how the next line is to be searched."""
+class Response:
+    """Output for one line of input, and the search options for the next line."""
 
     lines: list[str]
     options: SearchOptions
-    is_over: bool = False
+    is_quit: bool = False
 
 
-def ask(translator: Translator, options: SearchOptions) -> None:
-    """Translate what a person types, line by line, until there is no more."""
-    typer.echo("Type a sentence to translate it; :help shows what else there is.", err=True)
+def run_prompt(translator: Translator, options: SearchOptions) -> None:
+    """Translate the lines that the user types until :quit or end of input."""
+    typer.echo("Type a sentence to translate it, or :help for help.", err=True)
     with _history():
-        while (line := _read()) is not None:
+        while (line := _read_line()) is not None:
             try:
-                answer = respond(translator, line, options)
+                response = handle_line(translator, line, options)
             except (MtcliError, ValueError) as error:
-                answer = Answer([str(error)], options)
-            options = answer.options
-            for text in answer.lines:
+                response = Response([str(error)], options)
+            options = response.options
+            for text in response.lines:
                 typer.echo(text)
-            if answer.is_over:
+            if response.is_quit:
                 return
 
 
-def respond(translator: Translator, line: str, options: SearchOptions) -> Answer:
-    """The answer to a line: a translation, or what a command does."""
+def handle_line(translator: Translator, line: str, options: SearchOptions) -> Response:
+    """Translate a line or run the command in it, such as `:beam 5`."""
+    if not line.strip():
+        return Response([], options)
     if not line.strip().startswith(":"):
-        return Answer(list(_translated(translator, line, options)) if line.strip() else [], options)
+        return Response(list(_translate(translator, line, options)), options)
     name, _, value = line.strip()[1:].partition(" ")
     match name:
         case "quit" | "q":
-            return Answer([], options, is_over=True)
+            return Response([], options, is_quit=True)
         case "help" | "h":
-            shown = _HELP.format(beam_size=options.beam_size, n_best=options.n_best)
-            return Answer([shown], options)
+            text = _HELP.format(beam_size=options.beam_size, n_best=options.n_best)
+            return Response([text], options)
         case "alignment":
-            return Answer([], replace(options, with_alignment=not options.with_alignment))
+            return Response([], replace(options, with_alignment=not options.with_alignment))
         case "beam" | "best" if value.strip().isdecimal() and int(value):
-            return Answer([], _with_number(options, name, int(value)))
+            return Response([], _with_number(options, name, int(value)))
         case "beam" | "best":
-            return Answer([f":{name} needs a number, for instance :{name} 5"], options)
+            return Response([f":{name} requires a number, such as :{name} 5"], options)
         case _:
-            return Answer([f"there is no :{name}; see :help"], options)
+            return Response([f"unknown command :{name}; type :help for a list"], options)
 
 
 def _with_number(options: SearchOptions, name: str, number: int) -> SearchOptions:
     if name == "beam":
         return replace(options, beam_size=number, n_best=min(options.n_best, number))
-    wide_enough = max(options.beam_size, number)
-    return replace(options, n_best=number, beam_size=wide_enough, with_scores=True)
+    beam_size = max(options.beam_size, number)
+    return replace(options, n_best=number, beam_size=beam_size, with_scores=True)
 
 
-def _translated(translator: Translator, line: str, options: SearchOptions) -> Iterator[str]:
-    began = time.perf_counter()
+def _translate(translator: Translator, line: str, options: SearchOptions) -> Iterator[str]:
+    start = time.perf_counter()
     [candidates] = translator.translate_all([Request(line)], options)
-    milliseconds = 1000 * (time.perf_counter() - began)
+    milliseconds = 1000 * (time.perf_counter() - start)
     for candidate in candidates:
         score = f"{candidate.score:8.3f}  " if len(candidates) > 1 else ""
         yield score + candidate.text
         if candidate.alignment is not None:
             yield _dim(" " * len(score) + "  ".join(_links(line, candidate)))
-    remarks = [f"{milliseconds:.0f} ms", *_remarks(candidates[0])]
-    yield _dim(f"({', '.join(remarks)})")
+    notes = [f"{milliseconds:.0f} ms", *_notes(candidates[0])]
+    yield _dim(f"({', '.join(notes)})")
 
 
-def _remarks(best: Translation) -> Iterator[str]:
+def _notes(best: Translation) -> Iterator[str]:
     if best.n_parts > 1:
-        yield f"in {best.n_parts} parts: longer than what the model was trained on"
-    if best.is_cut:
-        yield "cut off at the longest length allowed"
-    if best.is_runaway:
+        yield f"split into {best.n_parts} parts: longer than the training sentences"
+    if best.is_truncated:
+        yield "truncated at the maximum length"
+    if best.is_repetitive:
         yield "repeats itself"
 
 
@@ -105,7 +108,7 @@ def _links(line: str, candidate: Translation) -> Iterator[str]:
         yield f"{source[i]}–{target[j]}"
 
 
-def _read() -> str | None:
+def _read_line() -> str | None:
     try:
         return input(_PROMPT)
     except EOFError:
@@ -121,7 +124,7 @@ def _dim(text: str) -> str:
 
 @contextlib.contextmanager
 def _history() -> Iterator[None]:
-    """Arrow keys and a history that is there again next time, where the system offers it."""
+    """Run the block with line editing and a saved history, if readline is available."""
     try:
         import readline
     except ImportError:

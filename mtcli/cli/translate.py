@@ -1,75 +1,77 @@
-"""`mtcli translate`."""
+"""`mtcli translate`: translate files, standard input, or lines typed at a prompt."""
 
 import contextlib
 import os
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mtcli.cli import options as given
-from mtcli.cli.base import INTERRUPTED, ModelDirectory, Quiet, app
-from mtcli.cli.progress import has_room_for_bar, progress_bar
-from mtcli.errors import DataError, OptionsError
-from mtcli.options import FORMATS, EngineOptions, Sampling, SearchOptions
+from mtcli.cli import options as opts
+from mtcli.cli.base import INTERRUPTED, Command, ModelDirectory, Quiet, app
+from mtcli.cli.progress import can_show_bar, progress_bar
+from mtcli.config.search import FORMATS, EngineOptions, Sampling, SearchOptions
+from mtcli.errors import DataError
 
 if TYPE_CHECKING:
-    from mtcli.stream import Formats, Input, Output
-    from mtcli.translation import Translator
-
+    from mtcli.translation.formats import Formats
+    from mtcli.translation.stream_io import Input, Output
+    from mtcli.translation.translator import Translator
 
 _STDIN = Path("-")
 
 
-@app.command(epilog="Example: echo 'The old man sees a dog.' | mtcli translate runs/demo")
+@app.command(
+    cls=Command, epilog="Example: echo 'The old man sees a dog.' | mtcli translate runs/demo"
+)
 def translate(
     model: ModelDirectory,
     files: Annotated[
         list[Path],
         typer.Argument(
             metavar="[FILE]...",
-            help="Files to translate; - is standard input.",
+            help="Files to translate; - means standard input.",
             show_default="standard input",
         ),
     ] = [],
-    output: given.Output = None,
-    format_: given.Format = None,
-    input_format: given.InputFormat = "text",
-    field: given.Field = "text",
-    prefix: given.Prefix = False,
-    n_best: given.NBest = None,
-    scores: given.Scores = False,
-    alignment: given.Alignment = False,
-    strict: given.Strict = False,
-    beam_size: given.BeamSize = None,
-    length_penalty: given.LengthPenalty = None,
-    max_length: given.MaxLength = None,
-    max_length_ratio: given.MaxLengthRatio = None,
-    no_repeat_ngram: given.NoRepeatNgram = None,
-    repetition_penalty: given.RepetitionPenalty = None,
-    sampling: given.SamplingFlag = False,
-    temperature: given.Temperature = None,
-    top_k: given.TopK = None,
-    top_p: given.TopP = None,
-    seed: given.Seed = None,
-    engine: given.EngineName = "auto",
-    quantization: given.Quantization = None,
-    shortlist: given.Shortlist = None,
-    ensemble: given.Ensemble = [],
-    threads: given.Threads = None,
-    batch_tokens: given.BatchTokens = None,
-    device: given.Device = "auto",
+    output: opts.Output = None,
+    format_: opts.Format = None,
+    input_format: opts.InputFormat = "text",
+    field: opts.Field = "text",
+    prefix: opts.Prefix = False,
+    n_best: opts.NBest = None,
+    scores: opts.Scores = False,
+    alignment: opts.Alignment = False,
+    strict: opts.Strict = False,
     quiet: Quiet = False,
+    beam_size: opts.BeamSize = None,
+    length_penalty: opts.LengthPenalty = None,
+    max_length: opts.MaxLength = None,
+    max_length_ratio: opts.MaxLengthRatio = None,
+    no_repeat_ngram: opts.NoRepeatNgram = None,
+    repetition_penalty: opts.RepetitionPenalty = None,
+    sampling: opts.SamplingFlag = False,
+    temperature: opts.Temperature = None,
+    top_k: opts.TopK = None,
+    top_p: opts.TopP = None,
+    seed: opts.Seed = None,
+    engine: opts.EngineName = "auto",
+    quantization: opts.Quantization = None,
+    shortlist: opts.Shortlist = None,
+    ensemble: opts.Ensemble = [],
+    threads: opts.Threads = None,
+    batch_tokens: opts.BatchTokens = None,
+    device: opts.Device = "auto",
 ) -> None:
-    """Translate text line by line: one output line for each input line, in the same order.
+    """Translate text line by line: one output line per input line, in the same order.
 
-    A line ends at LF; a CR before it is dropped.
-    On a terminal, without FILE and formats, mtcli shows a prompt.
+    Lines end at LF; a CR before it is removed.
+    On a terminal, without FILE, --output or format options, mtcli shows a prompt.
     """
-    from mtcli.translation import Translator
+    from mtcli.translation.translator import Translator
 
     engine_options = EngineOptions(
         engine=engine,
@@ -79,7 +81,7 @@ def translate(
         shortlist=shortlist,
         seed=seed,
     )
-    wanted: dict[str, Any] = {
+    search: dict[str, Any] = {
         "beam_size": beam_size,
         "n_best": n_best,
         "length_penalty": length_penalty,
@@ -90,31 +92,33 @@ def translate(
         "with_scores": scores,
         "with_alignment": alignment,
     }
-    draws = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
+    sampling_options = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
     if sampling:
-        wanted["sampling"] = _sampling(draws, beam_size)
+        search["sampling"] = _sampling(sampling_options, beam_size)
     else:
-        _refuse_without_sampling({**draws, "seed": seed})
-    reading = Reading(format_, input_format, field, has_prefix=prefix, is_strict=strict)
-    reading.check(has_extras=scores or alignment or (n_best or 1) > 1)
+        _reject_sampling_options({**sampling_options, "seed": seed})
+    io_options = IoOptions(format_, input_format, field, has_prefix=prefix, is_strict=strict)
+    io_options.check(has_extras=scores or alignment or (n_best or 1) > 1)
+    opts.check_engine_options(engine_options)
     translator = Translator(
-        model, engine=given.checked(engine_options), ensemble=ensemble, batch_tokens=batch_tokens
+        model, engine=engine_options, ensemble=ensemble, batch_tokens=batch_tokens
     )
-    options = _changed(translator.options, wanted)
-    translator.check(options)
-    if not files and output is None and reading == Reading() and _is_terminal():
-        from mtcli.cli.prompt import ask
+    options = opts.override(translator.options, search)
+    with opts.name_options_in_errors([name for name, value in search.items() if value is not None]):
+        translator.check(options)
+    if not files and output is None and io_options == IoOptions() and _is_terminal():
+        from mtcli.cli.prompt import run_prompt
 
-        ask(translator, options)
+        run_prompt(translator, options)
         return
     with contextlib.ExitStack() as stack:
-        inputs = [*_inputs(files, stack, is_patient=seed is not None)]
+        inputs = [*_inputs(files, stack, fill_batches=seed is not None)]
         out = stack.enter_context(_output(output, inputs))
-        _translate(translator, inputs, out, options, reading.formats(options), is_quiet=quiet)
+        _translate(translator, inputs, out, options, io_options.formats(options), is_quiet=quiet)
 
 
 @dataclass(frozen=True)
-class Reading:
+class IoOptions:
     """Options for input and output."""
 
     format: str | None = None
@@ -124,9 +128,9 @@ class Reading:
     is_strict: bool = False
 
     def check(self, *, has_extras: bool) -> None:
-        """Refuse contradictions before a model is loaded."""
-        given.check_name("format", self.format, FORMATS)
-        given.check_name("input-format", self.input_format, FORMATS)
+        """Raise `BadParameter` if options contradict each other."""
+        opts.check_choice("format", self.format, FORMATS)
+        opts.check_choice("input-format", self.input_format, FORMATS)
         if self.has_prefix and self.input_format == "text":
             raise typer.BadParameter("--prefix requires --input-format tsv or jsonl")
         if self.format == "text" and has_extras:
@@ -134,11 +138,13 @@ class Reading:
                 "--n-best, --scores and --alignment require --format tsv or jsonl"
             )
         if self.field == "translation":
-            raise typer.BadParameter("--field translation: the output uses this field")
+            raise typer.BadParameter(
+                "--field cannot be translation: the output already has this field"
+            )
 
     def formats(self, options: SearchOptions) -> "Formats":
-        """Return how lines are read and written with these search options."""
-        from mtcli.stream import Formats
+        """Return the input and output formats for these search options."""
+        from mtcli.translation.formats import Formats
 
         has_extras = options.with_scores or options.with_alignment or options.n_best > 1
         default = "tsv" if has_extras and self.input_format == "text" else self.input_format
@@ -163,47 +169,35 @@ def _translate(
     *,
     is_quiet: bool,
 ) -> None:
-    from mtcli.stream import Progress, Tally, total_size, translate_stream
+    from mtcli.translation.stream import LineCounts, Progress, total_size, translate_stream
 
     files = [source.file for source in inputs]
-    progress, tally = Progress(total_size(files)), Tally()
-    has_bar = not is_quiet and has_room_for_bar(files, out.file)
+    progress, counts = Progress(total_size(files)), LineCounts()
+    has_bar = not is_quiet and can_show_bar(files, out.file)
     try:
         with progress_bar(progress, is_visible=has_bar):
-            for written in translate_stream(translator, inputs, options, formats, progress):
-                out.write(written.lines)
-                tally += written.tally
+            for group in translate_stream(translator, inputs, options, formats, progress):
+                out.write(group.lines)
+                counts += group.counts
     except KeyboardInterrupt:
-        # Finished lines are written. A normal exit would wait for the engine's current batches.
+        # Finished lines have been written. A normal exit would wait for the current batches.
         os._exit(INTERRUPTED)
-    for notice in [] if is_quiet else tally.notices():
+    for notice in [] if is_quiet else counts.notices():
         typer.echo(f"note: {notice}", err=True)
 
 
-def _sampling(draws: dict[str, Any], beam_size: int | None) -> Sampling:
+def _sampling(typed: dict[str, Any], beam_size: int | None) -> Sampling:
     if beam_size is not None:
-        raise typer.BadParameter("--sampling and --beam-size are exclusive")
-    try:
-        return Sampling(**{name: value for name, value in draws.items() if value is not None})
-    except OptionsError as error:
-        raise typer.BadParameter(str(error)) from error
+        raise typer.BadParameter("--sampling and --beam-size are mutually exclusive")
+    with opts.name_options_in_errors(typed):
+        return Sampling(**{name: value for name, value in typed.items() if value is not None})
 
 
-def _refuse_without_sampling(settings: dict[str, Any]) -> None:
-    names = [f"--{name.replace('_', '-')}" for name, value in settings.items() if value is not None]
+def _reject_sampling_options(typed: dict[str, Any]) -> None:
+    names = [opts.option_name(name) for name, value in typed.items() if value is not None]
     if names:
-        raise typer.BadParameter(f"{', '.join(names)} requires --sampling")
-
-
-def _changed(options: SearchOptions, wanted: dict[str, Any]) -> SearchOptions:
-    """Return the model's options with the changes that the user asked for."""
-    named = {name: value for name, value in wanted.items() if value is not None}
-    if "beam_size" not in named:  # wide enough for n_best
-        named["beam_size"] = max(options.beam_size, named.get("n_best", 1))
-    try:
-        return replace(options, **named)
-    except OptionsError as error:
-        raise typer.BadParameter(str(error)) from error
+        verb = "requires" if len(names) == 1 else "require"
+        raise typer.BadParameter(f"{', '.join(names)} {verb} --sampling")
 
 
 def _is_terminal() -> bool:
@@ -211,23 +205,23 @@ def _is_terminal() -> bool:
 
 
 def _inputs(
-    files: list[Path], stack: contextlib.ExitStack, *, is_patient: bool
+    files: list[Path], stack: contextlib.ExitStack, *, fill_batches: bool
 ) -> Iterator["Input"]:
-    from mtcli.stream import Input
+    from mtcli.translation.stream_io import Input
 
     for file in files or [_STDIN]:
         if file != _STDIN:
-            yield Input(stack.enter_context(_open(file, "rb")), str(file), is_patient)
+            yield Input(stack.enter_context(_open(file, "rb")), str(file), fill_batches)
         elif sys.stdin is None:
             raise DataError(
                 "standard input is closed", hint="name a file or pipe text to the command"
             )
         else:
-            yield Input(sys.stdin.buffer, "standard input", is_patient)
+            yield Input(sys.stdin.buffer, "standard input", fill_batches)
 
 
 def _output(path: Path | None, inputs: "Iterable[Input]") -> "Output":
-    from mtcli.stream import Output
+    from mtcli.translation.stream_io import Output
 
     if path is None:
         if sys.stdout is None:
@@ -241,7 +235,7 @@ def _output(path: Path | None, inputs: "Iterable[Input]") -> "Output":
 def _is_same(path: Path, file: IO[bytes]) -> bool:
     try:
         return os.path.samestat(path.stat(), os.fstat(file.fileno()))
-    except OSError:  # not there yet, or not a file at all
+    except OSError:  # no such path, or not a real file
         return False
 
 

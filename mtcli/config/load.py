@@ -1,4 +1,4 @@
-"""Read a configuration from a file and the command line, and report where its mistakes are."""
+"""Load a configuration from a file and the command line; report the origin of each problem."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -7,22 +7,22 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from mtcli.config.problems import Problem, explain_unknown_key, find_problems, problems_of
+from mtcli.config.problems import Problem, explain_errors, explain_unknown_key, find_problems
 from mtcli.config.sections import Config
 from mtcli.errors import ConfigError
 
 Setting = tuple[str, Any]  # a dotted key and its value
-# What PyYAML raises, also for wrong values of tags such as `!!int ""`, or a date 2020-13-01.
+# Errors of PyYAML, including those for invalid values such as `!!int ""` or the date 2020-13-01.
 YAML_ERRORS = (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, RecursionError)
-HEAD = ("format", "mtcli")  # what the config.yaml of a model has besides the configuration
+METADATA_KEYS = ("format", "mtcli")  # only in the config.yaml of a model
 
 
-class GivenSetting(tuple[str, Any]):
-    """A setting of the command line, with the option that error messages name."""
+class CommandLineSetting(tuple[str, Any]):
+    """Setting from the command line, with the option that error messages quote."""
 
-    option: str  # as the user wrote it: "--set train.steps=5"
+    option: str  # as typed: "--set train.steps=5"
 
-    def __new__(cls, key: str, value: Any, option: str) -> "GivenSetting":
+    def __new__(cls, key: str, value: Any, option: str) -> "CommandLineSetting":
         """Create the setting."""
         setting = super().__new__(cls, (key, value))
         setting.option = option
@@ -30,110 +30,124 @@ class GivenSetting(tuple[str, Any]):
 
 
 def load_config(path: Path | None, settings: Iterable[Setting] = ()) -> Config:
-    """Read `path` (None: nothing but defaults), apply `settings` in order, validate the result."""
-    tree = _read(path) if path else {}
-    if not isinstance(tree, dict):
-        raise ConfigError(f"{path} is not a configuration: expected sections, got {tree!r}")
-    # A run can be repeated from the config.yaml of its model.
-    tree = {key: value for key, value in tree.items() if key not in HEAD}
+    """Read `path` (None: defaults only), apply `settings` in order, and validate the result."""
+    tree = read_sections(path) if path else {}
     return _validate_with(tree, list(settings), origin=str(path) if path else None)
 
 
-def overlaid(config: Config, settings: Iterable[Setting]) -> Config:
-    """Return `config` with some settings changed."""
+def read_sections(path: Path) -> dict[str, Any]:
+    """Return the sections of a configuration file, without validation."""
+    tree = _read(path)
+    if not isinstance(tree, dict):
+        raise ConfigError(f"{path} is not a configuration: expected sections, got {tree!r}")
+    # The config.yaml of a model is a configuration with metadata.
+    tree = {key: value for key, value in tree.items() if key not in METADATA_KEYS}
+    if not tree:
+        raise ConfigError(
+            f"{path} has no settings",
+            hint="add settings, or omit --config to let mtcli choose them",
+        )
+    return tree
+
+
+def with_overrides(config: Config, settings: Iterable[Setting]) -> Config:
+    """Return `config` with `settings` applied."""
     return _validate_with(config.model_dump(mode="json"), list(settings), origin=None)
 
 
-def check_each(settings: Iterable[Setting]) -> None:
-    """Refuse settings that are invalid in any combination with other settings."""
-    given = list(settings)
-    problems = find_problems(_overlaid({}, given))
-    of_one = [problem for problem in problems if not problem.is_about_several_keys]
-    if of_one:
-        raise _invalid(of_one, [_blame(problem, {}, given) for problem in of_one], None)
+def check_values(settings: Iterable[Setting]) -> None:
+    """Raise `ConfigError` if a setting is invalid regardless of the other settings."""
+    settings = list(settings)
+    problems = find_problems(_apply(settings, {}))
+    single = [problem for problem in problems if not problem.is_about_several_keys]
+    if single:
+        raise _to_error(single, [_find_cause(problem, {}, settings) for problem in single], None)
 
 
-def parse_override(text: str) -> GivenSetting:
-    """Return the setting of `--set section.key=value`; the value is read as YAML."""
+def parse_override(text: str) -> CommandLineSetting:
+    """Parse the argument of `--set section.key=value`; the value is YAML."""
     key, equals, value = text.partition("=")
     key = key.strip()
     if not equals or not all(key.split(".")):
         raise ConfigError(
             f"--set {text} is not of the form section.key=value",
-            hint="for instance --set train.steps=500",
+            hint="for example: --set train.steps=500",
         )
-    return GivenSetting(key, _parse(value, origin=f"--set {key}"), f"--set {text}")
+    return CommandLineSetting(key, _parse(value, origin=f"--set {key}"), f"--set {text}")
 
 
-def validate(tree: Any, *, origin: str) -> Config:
-    """Return the configuration that `tree` describes, or raise one error with all problems."""
+def validate(tree: Any, settings: Iterable[Setting] = (), *, origin: str) -> Config:
+    """Return the configuration from `tree` and `settings`, or raise one error with all problems."""
     if not isinstance(tree, dict):
         raise ConfigError(f"{origin} is not a configuration: expected sections, got {tree!r}")
-    return _validate_with(tree, [], origin=origin)
+    return _validate_with(tree, list(settings), origin=origin)
 
 
 def _validate_with(
     tree: Mapping[str, Any], settings: Sequence[Setting], *, origin: str | None
 ) -> Config:
     try:
-        return Config.model_validate(_overlaid(tree, settings))
+        return Config.model_validate(_apply(settings, tree))
     except ValidationError as error:
-        problems = problems_of(error)
-        blamed = [_blame(problem, tree, settings) for problem in problems]
-        raise _invalid(problems, blamed, origin) from error
+        problems = explain_errors(error)
+        causes = [_find_cause(problem, tree, settings) for problem in problems]
+        raise _to_error(problems, causes, origin) from error
 
 
-def _blame(
+def _find_cause(
     problem: Problem, tree: Mapping[str, Any], settings: Sequence[Setting]
-) -> GivenSetting | None:
-    """Return the setting of the command line that causes `problem`; None: it is in `tree`."""
+) -> CommandLineSetting | None:
+    """Return the command-line setting that causes `problem`, or None if none does."""
     for setting in reversed(settings):
-        if _is_inside(problem.key, setting[0]):  # the value is the setting's
-            return setting if isinstance(setting, GivenSetting) else None
-    given = [setting for setting in reversed(settings) if isinstance(setting, GivenSetting)]
-    suspects = [s for s in given if not problem.key or _is_inside(s[0], problem.key)]
-    for suspect in suspects:
-        if _causes([suspect[0]], problem, tree, settings):
-            return suspect
-    together = [key for key, _ in suspects]
-    return suspects[0] if suspects and _causes(together, problem, tree, settings) else None
+        if _is_inside(problem.key, setting[0]):  # the setting contains the value
+            return setting if isinstance(setting, CommandLineSetting) else None
+    given = [setting for setting in reversed(settings) if isinstance(setting, CommandLineSetting)]
+    candidates = [s for s in given if not problem.key or _is_inside(s[0], problem.key)]
+    for candidate in candidates:
+        if _is_caused_by(problem, [candidate[0]], tree, settings):
+            return candidate
+    if not candidates:
+        return None
+    keys = [key for key, _ in candidates]
+    return candidates[0] if _is_caused_by(problem, keys, tree, settings) else None
 
 
-def _causes(
-    keys: Sequence[str], problem: Problem, tree: Mapping[str, Any], settings: Sequence[Setting]
+def _is_caused_by(
+    problem: Problem, keys: Sequence[str], tree: Mapping[str, Any], settings: Sequence[Setting]
 ) -> bool:
-    """Check whether `problem` vanishes without the settings of `keys`, and no other appears.
+    """Return whether removing the settings of `keys` fixes `problem` without causing another.
 
-    An invalid value hides problems of several keys, so that one vanishing proves nothing then.
+    An invalid value hides problems that involve several keys. If a new problem appears, this one
+    may only be hidden.
     """
     try:
-        others = find_problems(_overlaid(tree, [s for s in settings if s[0] not in keys]))
+        remaining = find_problems(_apply([s for s in settings if s[0] not in keys], tree))
     except ConfigError:
         return False
-    before = {(p.key, p.kind) for p in find_problems(_overlaid(tree, settings))}
-    return {(p.key, p.kind) for p in others} <= before - {(problem.key, problem.kind)}
+    before = {(p.key, p.kind) for p in find_problems(_apply(settings, tree))}
+    return {(p.key, p.kind) for p in remaining} <= before - {(problem.key, problem.kind)}
 
 
 def _is_inside(key: str, section: str) -> bool:
     return f"{key}.".startswith(f"{section}.")
 
 
-def _invalid(
-    problems: Sequence[Problem], blamed: Sequence[GivenSetting | None], origin: str | None
+def _to_error(
+    problems: Sequence[Problem], causes: Sequence[CommandLineSetting | None], origin: str | None
 ) -> ConfigError:
-    """Make one error of all problems, each with its origin: the file or an option."""
-    if not any(blamed):
+    """Return one error that lists all problems, each with its origin: the file or an option."""
+    if not any(causes):
         head = f"{origin} is not a valid configuration" if origin else "invalid configuration"
         return ConfigError("\n  ".join([f"{head}:", *map(str, problems)]))
     place = f"{origin}: " if origin else ""
     lines = [
-        _blaming(problem, setting) if setting else f"{place}{problem}"
-        for problem, setting in zip(problems, blamed, strict=True)
+        _option_line(problem, setting) if setting else f"{place}{problem}"
+        for problem, setting in zip(problems, causes, strict=True)
     ]
     return ConfigError(lines[0] if len(lines) == 1 else "\n  ".join(["invalid settings:", *lines]))
 
 
-def _blaming(problem: Problem, setting: GivenSetting) -> str:
+def _option_line(problem: Problem, setting: CommandLineSetting) -> str:
     key = setting[0]
     if problem.key == key:
         return f"{setting.option}: {problem.text}"
@@ -143,16 +157,16 @@ def _blaming(problem: Problem, setting: GivenSetting) -> str:
 
 
 def to_yaml(config: Config) -> str:
-    """Every key with its value, defaults included, readable by `load_config`."""
+    """Return YAML for `load_config` with all keys, including defaults."""
     return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
 
 
 def differences(old: Config, new: Config) -> list[str]:
-    """One line for each setting in which two configurations differ.
+    """Return one line per setting that differs between two configurations.
 
-    What another architecture is like is told by its name.
+    If the architectures differ, the other keys of `model` are omitted.
     """
-    before, after = dict(leaves(old.model_dump())), dict(leaves(new.model_dump()))
+    before, after = (dict(_dotted_settings(config.model_dump())) for config in (old, new))
     changed = [key for key in {**before, **after} if before.get(key) != after.get(key)]
     if (arch := "model.arch") in changed:
         changed = [key for key in changed if key == arch or not key.startswith("model.")]
@@ -177,49 +191,50 @@ def _read(path: Path) -> Any:
 
 
 def _parse(text: str, *, origin: str) -> Any:
-    """The file and --set share one grammar, so a value reads the same in both."""
+    """Parse YAML from a file or from --set."""
     try:
         return yaml.safe_load(text)
     except YAML_ERRORS as error:
-        raise ConfigError(f"{origin} is not valid YAML: {yaml_mistake(error)}") from error
+        raise ConfigError(f"{origin} is not valid YAML: {describe_yaml_error(error)}") from error
 
 
-def yaml_mistake(error: Exception) -> str:
-    """What is wrong with a text that is not YAML, and where, in a line."""
+def describe_yaml_error(error: Exception) -> str:
+    """Return one line with the position and the cause of a YAML error."""
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
         mark = error.problem_mark
         return f"line {mark.line + 1}, column {mark.column + 1}: {error.problem}"
     return " ".join(str(error).split())
 
 
-def _overlaid(tree: Any, settings: Iterable[Setting]) -> Any:
+def _apply(settings: Iterable[Setting], tree: Any) -> Any:
+    """Return a copy of `tree` with `settings` applied in order."""
     for setting in settings:
         key, value = setting
         try:
-            tree = _replaced(tree, key, value)
+            tree = _replace_value(tree, key, value)
         except ConfigError as error:
-            option = setting.option if isinstance(setting, GivenSetting) else key
+            option = setting.option if isinstance(setting, CommandLineSetting) else key
             raise ConfigError(f"{option}: {error}") from error
     return tree
 
 
-def _replaced(tree: Any, dotted: str, value: Any) -> dict[str, Any]:
-    """Return a copy of `tree` with another value at `dotted`."""
+def _replace_value(tree: Any, dotted: str, value: Any) -> dict[str, Any]:
+    """Return a copy of `tree` with `value` at the dotted key."""
     if not isinstance(tree, dict):
         raise ConfigError(f"cannot set {dotted} inside {tree!r}, which is not a section")
     key, _, rest = dotted.partition(".")
-    return {**tree, key: _replaced(tree.get(key) or {}, rest, value) if rest else value}
+    return {**tree, key: _replace_value(tree.get(key) or {}, rest, value) if rest else value}
 
 
-def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[Setting]:
-    """The settings of a tree one by one, under their dotted keys."""
+def _dotted_settings(tree: Mapping[str, Any], prefix: str = "") -> Iterator[Setting]:
+    """Yield each setting of a nested tree as a dotted key and its value."""
     for key, value in tree.items():
         if isinstance(value, dict):
-            yield from leaves(value, f"{prefix}{key}.")
+            yield from _dotted_settings(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
 
 
-def flat(settings: Iterable[Setting]) -> dict[str, Any]:
-    """What settings come to, key by key; a later one replaces all that it names."""
-    return dict(leaves(_overlaid({}, settings)))
+def flatten(settings: Iterable[Setting]) -> dict[str, Any]:
+    """Return the value of each dotted key after `settings`; later ones replace earlier ones."""
+    return dict(_dotted_settings(_apply(settings, {})))

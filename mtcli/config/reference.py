@@ -1,24 +1,23 @@
-"""Generate configs/reference.yaml from the sections; a test compares the two."""
+"""Generate configs/reference.yaml from the config sections; a test compares the two."""
 
 import textwrap
 from collections.abc import Iterator
 
 import yaml
 
-from mtcli.config.architectures import ARCHITECTURES
-from mtcli.config.section import Section
-from mtcli.config.sections import Config, DataConfig
+from mtcli.config.base import Section
+from mtcli.config.sections import ARCHITECTURES, Config, DataConfig
 
 HEADER = """\
-# Reference: every key with its default and its meaning.
-# Copy the keys that you want to change to your own file; all others keep their defaults.
+# Reference: all keys with their defaults and descriptions.
+# Copy the keys that you want to change to your own file; all other keys keep their defaults.
 # On the command line: --set section.key=value. Precedence: defaults < file < options and --set.
 """
 
 
 def reference_yaml() -> str:
-    """Return a complete configuration in YAML, each key with its help above it."""
-    # The only required key stands for itself.
+    """Return a complete configuration in YAML, with a description above each key."""
+    # data.train is the only key without a default.
     config = Config(data=DataConfig.model_validate({"train": ("train.en", "train.de")}))
     parts = [HEADER]
     for name in Config.model_fields:
@@ -30,10 +29,10 @@ def reference_yaml() -> str:
     return "".join(parts)
 
 
-def _other_architectures(usual: Section) -> Iterator[str]:
-    """The same section for each of the other architectures."""
+def _other_architectures(default: Section) -> Iterator[str]:
+    """Yield the `model` section of each architecture except the default."""
     for arch, section in ARCHITECTURES.items():
-        if section is not type(usual):
+        if section is not type(default):
             keys = "".join(_keys(section.model_validate({"arch": arch})))
             yield "".join(_comment(section.__doc__ or "", "")) + f"model:\n{keys}"
 
@@ -43,10 +42,11 @@ def _as_comment(text: str) -> list[str]:
 
 
 def _keys(section: Section) -> Iterator[str]:
+    """Yield the lines of all keys, each after its description."""
     values = section.model_dump(mode="json")
     for key, field in type(section).model_fields.items():
         yield from _comment(field.description or "", "  ")
-        # A lone scalar comes with YAML's document end mark, which a value does not want.
+        # PyYAML ends a document that is a single scalar with "...".
         value = yaml.safe_dump(values[key], default_flow_style=True).removesuffix("...\n")
         yield f"  {key}: {value.strip()}\n"
 

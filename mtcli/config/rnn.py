@@ -1,75 +1,82 @@
-"""The settings of recurrent encoder-decoders."""
+"""Settings of recurrent encoder-decoders."""
 
 from typing import Literal
 
 from pydantic import Field
 
-from mtcli.config.model import Maps, ModelConfig
-from mtcli.config.section import Whole
+from mtcli.config.base import Int, LinearGroup, ModelConfig
 
 
 class RnnConfig(ModelConfig):
-    """A recurrent encoder-decoder (Bahdanau et al. 2015, Luong et al. 2015)."""
+    """Recurrent encoder-decoder (Bahdanau et al. 2015, Luong et al. 2015)."""
 
     arch: Literal["rnn"]
-    """Architecture; the other keys of this section depend on it."""
+    """Architecture. It determines the other keys of this section."""
     cell: Literal["lstm", "gru"] = "lstm"
-    """What remembers: long short-term memory, or gated recurrent units."""
-    n_encoder_layers: Whole = Field(2, gt=0)
-    """Layers that read the source, in both directions."""
-    n_decoder_layers: Whole = Field(2, gt=0)
-    """Layers that write the target."""
+    """Recurrent cell."""
+    n_encoder_layers: Int = Field(2, gt=0)
+    """Bidirectional encoder layers."""
+    n_decoder_layers: Int = Field(2, gt=0)
+    """Decoder layers."""
     attention: Literal["none", "dot", "scaled_dot", "bilinear", "additive"] = "bilinear"
-    """How the decoder looks back at the source; none: all it gets is the encoder's last state.
-    bilinear is Luong's "general" score, additive is Bahdanau's."""
+    """Attention score: bilinear is Luong's "general" score, additive is Bahdanau's. With none, the
+    decoder only receives the final state of the encoder."""
     input_feeding: bool = True
-    """Show the decoder what it has looked at in the step before; without it training is faster."""
+    """Feed the attention output of each step to the next step. Training is faster without it."""
 
     @property
     def n_gates(self) -> int:
-        """Maps of each kind that a cell has."""
+        """Number of gate matrices per input of a cell."""
         return 4 if self.cell == "lstm" else 3
 
     @property
-    def is_fed(self) -> bool:
-        """Whether steps are shown what the one before them has looked at."""
+    def has_input_feeding(self) -> bool:
+        """Whether each decoder step receives the attention output of the previous step."""
         return self.input_feeding and self.attention != "none"
 
     def summary(self) -> str:
-        """The architecture in a few words."""
+        """Return a one-line description of the architecture."""
         layers = f"{self.n_encoder_layers}+{self.n_decoder_layers} layers"
-        fed = ", input feeding" if self.is_fed else ""
-        attention = f"attention {self.attention}{fed}"
+        input_feeding = ", input feeding" if self.has_input_feeding else ""
+        attention = f"attention {self.attention}{input_feeding}"
         return f"{self.arch}, {self.cell}, {layers}, width {self.d_model}, {attention}"
 
-    def maps(self) -> list[Maps]:
-        """Cells, the way from encoder to decoder, and attention."""
+    def linear_groups(self) -> list[LinearGroup]:
+        """Return the matrices of the cells, the decoder initialization and the attention."""
         width, gates = self.d_model, self.n_gates
-        half = width // 2  # for each direction
+        half = width // 2  # per direction
         n_states = 2 if self.cell == "lstm" else 1
-        found = [
-            Maps(gates * half, width, ("source",), 2 * self.n_encoder_layers),
-            Maps(gates * half, half, ("source",), 2 * self.n_encoder_layers),
-            Maps(gates * width, width, ("target",), 2 * self.n_decoder_layers),
-            Maps(self.n_decoder_layers * width, width, (), n_states),
+        groups = [
+            LinearGroup(gates * half, width, ("source",), 2 * self.n_encoder_layers),
+            LinearGroup(gates * half, half, ("source",), 2 * self.n_encoder_layers),
+            LinearGroup(gates * width, width, ("target",), 2 * self.n_decoder_layers),
+            LinearGroup(self.n_decoder_layers * width, width, (), n_states),
         ]
-        if self.is_fed:
-            found.append(Maps(gates * width, width, ("target",), n_biases=0))
+        if self.has_input_feeding:
+            groups.append(LinearGroup(gates * width, width, ("target",), n_biases=0))
         if self.attention != "none":
-            found.append(Maps(width, width, ("source",), n_biases=0))
-            found.append(Maps(width, width, ("target",), n_biases=0))
+            groups.append(LinearGroup(width, width, ("source",), n_biases=0))
+            groups.append(LinearGroup(width, width, ("target",), n_biases=0))
         if self.attention in ("bilinear", "additive"):
-            found.append(Maps(width, width, ("source",), n_biases=0))
+            groups.append(LinearGroup(width, width, ("source",), n_biases=0))
         if self.attention == "additive":
-            found.append(Maps(width, width, ("target",)))
-        return found
+            groups.append(LinearGroup(width, width, ("target",)))
+        return groups
 
     def n_other_parameters(self) -> int:
-        """Of the additive score."""
+        """Return the number of parameters of the additive attention's score vector."""
         return self.d_model if self.attention == "additive" else 0
 
     @staticmethod
-    def of_size(width: int, n_encoder_layers: int, n_decoder_layers: int) -> dict[str, int]:
-        """The settings of a model of about this size: recurrent layers are the larger ones."""
-        deep, shallow = -(-n_encoder_layers // 2), -(-n_decoder_layers // 2)
-        return {"d_model": width, "n_encoder_layers": deep, "n_decoder_layers": shallow}
+    def settings_for_size(
+        width: int, n_encoder_layers: int, n_decoder_layers: int
+    ) -> dict[str, int]:
+        """Return the settings of a model of about this size.
+
+        Recurrent layers are larger than transformer layers, so the model has half as many.
+        """
+        return {
+            "d_model": width,
+            "n_encoder_layers": -(-n_encoder_layers // 2),
+            "n_decoder_layers": -(-n_decoder_layers // 2),
+        }

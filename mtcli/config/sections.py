@@ -1,177 +1,204 @@
-"""What can be set: one class per section, each key with its default, its range and its help."""
+"""Sections of the configuration, and `Config`, which combines them.
+
+`ModelSection` is the union of the architectures; `model.arch` selects one. Field docstrings become
+the comments of configs/reference.yaml.
+"""
 
 import re
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
-from mtcli.config.architectures import ModelSection
-from mtcli.config.section import Beta, Real, Section, Whole
-from mtcli.config.transformers import TransformerConfig
-from mtcli.options import SEARCH_LIMITS
+from mtcli.config.base import Beta, CorpusSource, Float, Int, ModelConfig, Section
+from mtcli.config.rnn import RnnConfig
+from mtcli.config.search import SEARCH_LIMITS, SearchOptions
+from mtcli.config.transformers import DecoderOnlyConfig, TransformerConfig
 
-Pair = tuple[Path, Path]
+
+def _arch_of(value: Any) -> Any:
+    if isinstance(value, dict):
+        return str(value.get("arch", "transformer"))
+    return getattr(value, "arch", None)
+
+
+ModelSection = Annotated[
+    Annotated[TransformerConfig, Tag("transformer")]
+    | Annotated[DecoderOnlyConfig, Tag("decoder_only")]
+    | Annotated[RnnConfig, Tag("rnn")],
+    Discriminator(_arch_of),
+]
+
+ARCHITECTURES: dict[str, type[ModelConfig]] = {
+    get_args(section)[1].tag: get_args(section)[0]
+    for section in get_args(get_args(ModelSection)[0])
+}
 
 
 class DataConfig(Section):
-    """Which sentence pairs are learned from, and how they are put into batches."""
+    """Training and dev data, and how pairs are batched."""
 
-    train: Pair
-    """Source file and target file, line-aligned; relative to the current directory."""
-    dev: Pair | None = None
-    """Source and target file to validate on; without it, pairs are held out of `train`."""
-    dev_pairs: Whole = Field(1000, gt=0)
-    """Pairs to hold out when `dev` is not given (never more than a tenth of the corpus)."""
-    max_length: Whole = Field(128, gt=1)
-    """Longest side of a training pair, in pieces; longer pairs are counted and left out."""
-    batch_tokens: Whole = Field(4096, gt=0)
-    """Budget of a batch: its source and target positions, padding included."""
-    subword_sampling: Real = Field(0.0, ge=0, le=1)
-    """Segment words anew each time (0: never). bpe: share of merges that are dropped, such as 0.1;
-    unigram: smoothness of the choice (the larger, the likelier the best segmentation), such as 0.3.
-    """
-    word_dropout: Real = Field(0.0, ge=0, lt=1)
-    """Share of the source and target pieces that the model is not shown in training."""
+    train: CorpusSource
+    """Line-aligned source and target files. Paths are relative to the current directory."""
+    dev: CorpusSource | None = None
+    """Line-aligned source and target files for validation. null: hold out pairs from `train`."""
+    dev_pairs: Int = Field(1000, gt=0)
+    """Pairs to hold out if `dev` is null, at most 10% of the corpus."""
+    max_length: Int = Field(128, gt=1)
+    """Maximum length of each side of a training pair, in pieces. Longer pairs are skipped and
+    counted."""
+    batch_tokens: Int = Field(4096, gt=0)
+    """Batch size: source plus target positions, including padding."""
+    subword_sampling: Float = Field(0.0, ge=0, le=1)
+    """Subword regularization: sample a new segmentation of every pair in each epoch. 0 disables it.
+    bpe: probability of skipping a merge, such as 0.1. unigram: exponent of the segmentation
+    probabilities, such as 0.3; larger values favor the best segmentation."""
+    word_dropout: Float = Field(0.0, ge=0, lt=1)
+    """Probability of replacing a source or decoder input piece with the unknown piece."""
 
 
 class TokenizerConfig(Section):
-    """How text becomes pieces: SentencePiece, trained on the training text."""
+    """SentencePiece tokenizer, trained on the training data."""
 
     kind: Literal["unigram", "bpe"] = "unigram"
-    """SentencePiece's algorithm."""
-    vocab_size: Whole = Field(4000, gt=8, lt=2**31)
-    """Pieces in the vocabulary (in each of the two if not shared)."""
+    """SentencePiece algorithm."""
+    vocab_size: Int = Field(4000, gt=8, lt=2**31)
+    """Vocabulary size; the size of each vocabulary if they are separate."""
     is_shared: bool = True
-    """One vocabulary for both languages, or one for each."""
+    """Use one vocabulary for both languages instead of one per language."""
     byte_fallback: bool = True
-    """Spell what is not in the vocabulary in bytes, so that nothing is ever unknown."""
-    character_coverage: Real = Field(0.9995, ge=0.98, le=1)
-    """Share of the text's characters that get a piece of their own; the rest goes to bytes."""
+    """Encode characters outside of the vocabulary as bytes, so that no piece is unknown."""
+    character_coverage: Float = Field(0.9995, ge=0.98, le=1)
+    """Share of the characters in the training data that the vocabulary covers. Rarer characters
+    fall back to bytes."""
     normalization: Literal["nmt_nfkc", "nfkc", "identity"] = "nmt_nfkc"
-    """SentencePiece's rule for unifying characters before anything else."""
-    sample_lines: Whole = Field(2_000_000, gt=0)
-    """Lines to learn the pieces from; larger corpora are sampled evenly."""
+    """SentencePiece normalization rule, applied before tokenization."""
+    sample_lines: Int = Field(2_000_000, gt=0)
+    """Maximum number of lines to train the tokenizer on. Larger corpora are sampled evenly."""
 
 
 class TrainConfig(Section):
-    """How the weights are found."""
+    """Optimization, validation and checkpoints."""
 
-    seed: Whole = Field(1, ge=0, lt=2**63)
-    """A run is a function of its data, its settings and this number."""
+    seed: Int = Field(1, ge=0, lt=2**63)
+    """Random seed. Data, settings and seed determine the trained weights."""
     device: str = "auto"
-    """auto, cpu, mps, cuda or cuda:N; auto takes a GPU if there is one."""
-    steps: Whole = Field(1_500, gt=0)
-    """Updates of the weights; schedules that decay end exactly here."""
-    minutes: Real | None = Field(None, gt=0)
-    """Time for the training; `steps` becomes what fits into it, measured once at the start."""
+    """auto, cpu, mps, cuda or cuda:N. auto uses a GPU if available."""
+    steps: Int = Field(1_500, gt=0)
+    """Number of weight updates. Learning rate decay ends at the last step."""
+    minutes: Float | None = Field(None, gt=0)
+    """Time budget in minutes. mtcli measures the speed and sets `steps` to the number that fits."""
     start_from: Path | None = None
-    """Model directory whose weights and vocabulary training begins with; null: from nothing."""
+    """Model directory to initialize weights and vocabulary from. null: random initialization."""
     freeze: tuple[str, ...] = ()
-    """Parameters that stay as they are, by patterns such as encoder.* or *_embedding.*"""
-    accumulate: Whole = Field(1, gt=0)
-    """Batches per step: k small batches make the same step as one that is k times larger."""
+    """Patterns of parameters to exclude from training, such as encoder.* or *_embedding.*"""
+    accumulate: Int = Field(1, gt=0)
+    """Batches per step. Accumulating k batches is equivalent to one batch k times as large."""
     optimizer: Literal["muon", "adamw"] = "muon"
-    """muon: Muon for the matrices of the layers, AdamW for the rest. adamw: AdamW for all."""
-    learning_rate: Real = Field(4e-3, gt=0)
-    """AdamW's highest learning rate."""
-    matrix_learning_rate: Real = Field(0.02, gt=0)
-    """Muon's highest learning rate."""
-    weight_decay: Real = Field(0.05, ge=0)
-    """Pull of the layers' matrices towards zero; embeddings, norms and biases have none."""
+    """muon: Muon for the matrices of the layers, AdamW for the rest. adamw: only AdamW."""
+    learning_rate: Float = Field(4e-3, gt=0)
+    """Peak learning rate of AdamW."""
+    matrix_learning_rate: Float = Field(0.02, gt=0)
+    """Peak learning rate of Muon."""
+    weight_decay: Float = Field(0.05, ge=0)
+    """Weight decay of the matrices of the layers. Embeddings, norms and biases have none."""
     betas: tuple[Beta, Beta] = (0.9, 0.98)
-    """AdamW's memory of gradients and of their squares."""
+    """AdamW's decay rates for the first and second moments."""
     schedule: Literal["trapezoid", "cosine", "inverse_sqrt"] = "trapezoid"
-    """trapezoid: up, level, down (also called warm-up-stable-decay). cosine: up, then down along a
-    cosine. inverse_sqrt: the paper's, which falls to an end only where `decay_share` says so.
-    """
-    warmup: Whole = Field(100, ge=0)
-    """Steps in which the learning rate rises; trapezoid and cosine use at most a tenth of all."""
-    decay_share: Real | None = Field(None, ge=0, le=1)
-    """Last part of the steps, in which the rate falls to its end; null: 0.6 for trapezoid, none for
-    inverse_sqrt. cosine falls all the time."""
-    final_rate: Real = Field(0.0, ge=0, le=1)
-    """Where a falling rate ends, as a share of what it would be otherwise."""
-    label_smoothing: Real = Field(0.1, ge=0, lt=1)
-    """Probability mass that the loss spreads over the whole vocabulary."""
-    max_norm: Real | None = Field(1.0, gt=0)
-    """Longest gradient that is not scaled down; null never scales."""
-    validate_every: Whole = Field(500, gt=0)
-    """Steps between validations; each of them writes a checkpoint."""
-    validate_pairs: Whole = Field(500, gt=0)
-    """Dev pairs that are translated (greedily) for the BLEU of a validation."""
+    """Learning rate schedule after a linear warmup. trapezoid: constant, then linear decay (also
+    called warmup-stable-decay). cosine: cosine decay. inverse_sqrt: the schedule of Vaswani et al.
+    (2017), with a final linear decay if `decay_share` is set."""
+    warmup: Int = Field(100, ge=0)
+    """Warmup steps. trapezoid and cosine use at most 10% of all steps."""
+    decay_share: Float | None = Field(None, ge=0, le=1)
+    """Share of the steps in the final linear decay. null: 0.6 for trapezoid, 0 for inverse_sqrt.
+    cosine ignores it."""
+    final_rate: Float = Field(0.0, ge=0, le=1)
+    """Learning rate at the end of the decay, as a fraction of the peak."""
+    label_smoothing: Float = Field(0.1, ge=0, lt=1)
+    """Probability mass of each label that is distributed over the entire vocabulary."""
+    max_norm: Float | None = Field(1.0, gt=0)
+    """Maximum gradient norm; larger gradients are clipped. null disables clipping."""
+    validate_every: Int = Field(500, gt=0)
+    """Steps between validations. Each validation writes a checkpoint."""
+    validate_pairs: Int = Field(500, gt=0)
+    """Number of dev pairs that each validation translates with greedy search for BLEU and chrF."""
     metric: Literal["bleu", "chrf", "loss"] = "bleu"
-    """What the best model is best in, and what `patience` waits for."""
-    patience: Whole | None = Field(None, gt=0)
-    """Validations without a better one after which training stops; null never stops early."""
+    """Dev metric that selects the best weights and that `patience` monitors."""
+    patience: Int | None = Field(None, gt=0)
+    """Stop after this many validations without improvement. null disables early stopping."""
     ema: Beta | None = None
-    """Decay of a moving average of the weights, such as 0.999, which is then what is validated
-    and kept; null: the weights themselves are."""
-    average: Whole = Field(1, gt=0)
-    """Validated weights whose mean is tried as the final weights; the better ones on dev stay."""
+    """Decay of an exponential moving average of the weights, such as 0.999. The average is
+    validated and saved instead of the weights. null disables it."""
+    average: Int = Field(1, gt=0)
+    """Number of validated checkpoints to average at the end. The average becomes the model if it is
+    better on the dev set."""
     average_of: Literal["best", "last"] = "last"
-    """Which validated weights go into that mean."""
-    keep_checkpoints: Whole = Field(2, gt=0)
-    """Latest checkpoints to keep."""
-    save_minutes: Real = Field(15, gt=0)
-    """Longest time without a checkpoint."""
-    max_rollbacks: Whole = Field(3, ge=0)
-    """Times that training, when it diverges, may go back to the last checkpoint and try again
-    with half the learning rate."""
+    """Validated weights to average: the best or the last ones."""
+    keep_checkpoints: Int = Field(2, gt=0)
+    """Number of latest checkpoints to keep."""
+    save_minutes: Float = Field(15, gt=0)
+    """Maximum time between two checkpoints, in minutes."""
+    max_rollbacks: Int = Field(3, ge=0)
+    """Maximum number of rollbacks to the last checkpoint when training diverges. Each rollback
+    halves the learning rate."""
     precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """Of the arithmetic; auto: bfloat16 on GPUs that have it, else float32. Weights are float32."""
+    """Precision of the computation; the weights are float32. auto: bfloat16 on GPUs that support
+    it, otherwise float32."""
     compile: bool = False
-    """Let torch.compile make the model faster: minutes at the start, less for each step."""
+    """Compile the model with torch.compile: faster steps after minutes of compilation."""
     sharding: Literal["none", "full"] = "none"
-    """With several processes: every one holds the whole model, or its share of it (FSDP2)."""
+    """With several processes, none: each holds the full model; full: each holds a shard (FSDP2).
+    """
 
     @field_validator("device")
     @classmethod
-    def _names_a_device(cls, name: str) -> str:
+    def _check_device(cls, name: str) -> str:
         if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", name):
             raise ValueError(f"must be auto, cpu, mps, cuda or cuda:N (got {name!r})")
         return name
 
     def summary(self, batch_tokens: int) -> str:
-        """The training in a few words."""
+        """Return a one-line description of the training."""
         batches = f"{self.accumulate} x " if self.accumulate > 1 else ""
         tokens = f"up to {batches}{batch_tokens:,} tokens"
         return f"{self.steps:,} steps of {tokens} with {self.optimizer}"
 
 
-def _limited(name: str, default: float | None) -> Any:
-    """Return the field of a search option, with the limits that `SearchOptions` has."""
+def _search_field(name: str) -> Any:
+    """Return a field with the default and the limits of the option in `SearchOptions`."""
     limits = SEARCH_LIMITS[name]
-    return Field(default, ge=limits.low, le=limits.high)
+    return Field(getattr(SearchOptions, name), ge=limits.low, le=limits.high)
 
 
 class SearchConfig(Section):
-    """How a translation is looked for."""
+    """Default search options of the model."""
 
-    beam_size: Whole = _limited("beam_size", 4)
-    """Hypotheses kept at each step; 1 is greedy search."""
-    n_best: Whole = _limited("n_best", 1)
-    """Translations returned per sentence."""
-    length_penalty: Real = _limited("length_penalty", 1.0)
-    """Exponent a in score = log_prob / length**a, which is CTranslate2's definition."""
-    max_length: Whole = _limited("max_length", 256)
-    """Pieces after which a hypothesis is cut off."""
-    max_length_ratio: Real | None = _limited("max_length_ratio", None)
-    """Pieces after which it is cut off, for each piece of the source; null: max_length alone."""
-    no_repeat_ngram: Whole = _limited("no_repeat_ngram", 0)
-    """No sequence of so many pieces comes twice in a translation; 0 allows all."""
-    repetition_penalty: Real = _limited("repetition_penalty", 1.0)
-    """Above 1, pieces that a translation already has become less likely."""
+    beam_size: Int = _search_field("beam_size")
+    """Number of hypotheses in the beam. 1 is greedy search."""
+    n_best: Int = _search_field("n_best")
+    """Number of translations per sentence."""
+    length_penalty: Float = _search_field("length_penalty")
+    """Exponent a in score = log_prob / length**a (CTranslate2's definition)."""
+    max_length: Int = _search_field("max_length")
+    """Maximum length of a translation, in pieces."""
+    max_length_ratio: Float | None = _search_field("max_length_ratio")
+    """Maximum length of a translation as a multiple of the source length. null: only max_length
+    applies."""
+    no_repeat_ngram: Int = _search_field("no_repeat_ngram")
+    """Never repeat an n-gram of this many pieces in a translation. 0 disables it."""
+    repetition_penalty: Float = _search_field("repetition_penalty")
+    """Penalty for repeated pieces. 1 disables it."""
 
     @model_validator(mode="after")
-    def _beam_holds_n_best(self) -> Self:
+    def _check_n_best(self) -> Self:
         if self.n_best > self.beam_size:
             raise ValueError(f"n_best={self.n_best} is larger than beam_size={self.beam_size}")
         return self
 
 
 class Config(Section):
-    """Everything that a run depends on."""
+    """Complete configuration of a run."""
 
     data: DataConfig
     tokenizer: TokenizerConfig = TokenizerConfig()
@@ -180,16 +207,16 @@ class Config(Section):
     search: SearchConfig = SearchConfig()
 
     @model_validator(mode="after")
-    def _parts_fit_together(self) -> Self:
+    def _check_sections(self) -> Self:
         if self.model.tied_embeddings == "all" and not self.tokenizer.is_shared:
             raise ValueError(
-                "model.tied_embeddings=all needs one vocabulary; "
+                "model.tied_embeddings=all requires a shared vocabulary; "
                 "set model.tied_embeddings=target or tokenizer.is_shared=true"
             )
         if self.search.max_length < self.data.max_length:
             raise ValueError(
-                f"search.max_length={self.search.max_length} would cut off translations as long as "
-                f"those of the corpus; data.max_length is {self.data.max_length}"
+                f"search.max_length={self.search.max_length} is smaller than "
+                f"data.max_length={self.data.max_length}"
             )
         self.model.check_length(max(self.data.max_length + 1, self.search.max_length))
         return self

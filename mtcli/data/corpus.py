@@ -1,31 +1,42 @@
-"""Sentence pairs: read from two files, checked, held out, encoded."""
+"""Parallel corpora: read, filter, hold out dev pairs, encode to token ids."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mtcli.data.lines import read_aligned
 from mtcli.errors import DataError
-from mtcli.lines import read_aligned
-from mtcli.tokenizer import EOS_ID, MAX_PIECE_LENGTH, Tokenizer, Tokenizers, normalizer
+from mtcli.tokenizer import (
+    DEFAULT_SPECIAL_IDS,
+    MAX_PIECE_LENGTH,
+    SpecialIds,
+    Tokenizer,
+    Tokenizers,
+    normalizer,
+)
+
+if TYPE_CHECKING:
+    from mtcli.config.base import CorpusSource
 
 Notify = Callable[[str], None]
 IdArray = NDArray[np.int32]
 
-# Lines and characters that are encoded at a time: lists of ids stay small, and a signal, which is
-# handled between two chunks, does not wait for long.
+# Lines and characters per encoded chunk. Small chunks limit the memory for lists of ids and the
+# delay of signals, which are handled between chunks.
 _CHUNK, _CHUNK_CHARACTERS = 10_000, 1_000_000
-_SLICE = 1 << 16  # characters of a very long line that are normalized at a time
-_SLICE_MARGIN = 8  # characters that cutting a line there can add
+_SLICE = 1 << 16  # characters of a long line to normalize at a time
+_SLICE_MARGIN = 8  # characters that slicing a line can add to the normalized text
 _SPLIT_SEED = 1
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """Line-aligned sentences of two languages; none of them is blank."""
+    """Sentence pairs. No sentence is blank."""
 
     source: Sequence[str]
     target: Sequence[str]
@@ -33,8 +44,9 @@ class Corpus:
     def __len__(self) -> int:
         return len(self.source)
 
+    @cached_property
     def digest(self) -> str:
-        """A fingerprint: equal for equal pairs, wherever their files lie."""
+        """Hash of the pairs, independent of their file names."""
         sha = hashlib.sha256()
         for lines in (self.source, self.target):
             for line in lines:
@@ -44,55 +56,78 @@ class Corpus:
 
 
 @dataclass(frozen=True)
-class Ragged:
-    """Rows of different lengths in one flat array: a tenth of the memory of lists of lists."""
+class RaggedArray:
+    """Rows of different lengths in one flat array: takes a tenth of the memory of nested lists."""
 
-    flat: IdArray
-    starts: NDArray[np.int64]  # one more than there are rows
+    values: IdArray
+    offsets: NDArray[np.int64]  # [rows + 1]
 
     def __getitem__(self, row: int) -> IdArray:
-        return self.flat[self.starts[row] : self.starts[row + 1]]
+        return self.values[self.offsets[row] : self.offsets[row + 1]]
 
     def lengths(self) -> NDArray[np.int64]:
-        """How many ids each row has."""
-        return np.diff(self.starts)
+        """Return the length of each row."""
+        return np.diff(self.offsets)
 
 
 @dataclass(frozen=True)
 class EncodedCorpus:
-    """The ids of both sides, each sentence closed by the end symbol."""
+    """Token ids of both sides. Every sentence ends with EOS."""
 
-    source: Ragged
-    target: Ragged
+    source: RaggedArray
+    target: RaggedArray
+    special: SpecialIds = DEFAULT_SPECIAL_IDS
 
     def __len__(self) -> int:
-        return len(self.source.starts) - 1
+        return len(self.source.offsets) - 1
 
 
-def read_corpus(source: Path, target: Path, notify: Notify) -> Corpus:
-    """The pairs of two line-aligned files, without those that are blank on one side."""
-    sources, targets = read_aligned([source, target])
+class CorpusReader:
+    """Corpus reader with a cache: planning and training share each corpus."""
+
+    def __init__(self) -> None:
+        self._corpora: dict[CorpusSource, tuple[Corpus, list[str]]] = {}
+
+    def read(self, source: "CorpusSource", notify: Notify) -> Corpus:
+        """Return the pairs of a corpus; for a cached corpus, also repeat its notices."""
+        if source not in self._corpora:
+            notices: list[str] = []
+            self._corpora[source] = read_corpus(source, notices.append), notices
+        corpus, notices = self._corpora[source]
+        for notice in notices:
+            notify(notice)
+        return corpus
+
+    def clear(self) -> None:
+        """Release the text of all corpora."""
+        self._corpora.clear()
+
+
+def read_corpus(source: "CorpusSource", notify: Notify) -> Corpus:
+    """Read the pairs of a corpus; drop pairs that are blank on one side."""
+    sources, targets = read_aligned(source.files)
     pairs = [(s, t) for s, t in zip(sources, targets, strict=True) if s.strip() and t.strip()]
     n_blank = len(sources) - len(pairs)
     if n_blank:
-        notify(f"left out {n_blank} of {len(sources)} pairs that are blank on one side")
+        notify(f"dropped {n_blank:,} of {len(sources):,} pairs with a blank side")
     if not pairs:
         raise DataError(
-            f"every pair of {source} and {target} is blank on one side",
-            hint="a line of one file is to be translated in the same line of the other",
+            f"every pair of {source} is blank on one side",
+            hint="line N of one file must be the translation of line N of the other",
         )
     n_same = sum(s == t for s, t in pairs)
     if n_same > len(pairs) // 2:
-        notify(f"{n_same} of {len(pairs)} pairs have the same text on both sides: is that meant?")
+        counts = f"{n_same:,} of {len(pairs):,} pairs"
+        notify(f"{counts} have the same text on both sides; is this intended?")
     return Corpus(*map(list, zip(*pairs, strict=True)))
 
 
 def drop_overlong(corpus: Corpus, max_length: int, normalization: str, notify: Notify) -> Corpus:
-    """Return `corpus` without pairs that have far more than `max_length` pieces.
+    """Return `corpus` without pairs that are too long for `max_length` pieces.
 
-    Learning a vocabulary from such lines and encoding them could take hours. A pair that fits is
-    never dropped: no piece has more than `MAX_PIECE_LENGTH` characters of the normalized text.
-    (Without tokenizer.byte_fallback, a run of unknown characters of any length is one piece.)
+    Training a tokenizer on very long lines and encoding them could take hours. A piece has at most
+    `MAX_PIECE_LENGTH` characters of the normalized text, so a pair that fits is not dropped. The
+    one exception: without tokenizer.byte_fallback, a run of unknown characters is one piece.
     """
     limit = MAX_PIECE_LENGTH * max_length
     normalize = normalizer(normalization)
@@ -116,8 +151,8 @@ def drop_overlong(corpus: Corpus, max_length: int, normalization: str, notify: N
 def _is_overlong(line: str, limit: int, normalize: Callable[[str], str]) -> bool:
     """Return whether `line` has more than `limit` characters after normalization.
 
-    Normalization removes spaces and control characters and composes accents, so a line can become
-    shorter.
+    Normalization can make a line shorter: it removes spaces and control characters and composes
+    accents.
     """
     if len(line) <= limit:
         return False
@@ -131,63 +166,72 @@ def _is_overlong(line: str, limit: int, normalize: Callable[[str], str]) -> bool
 
 def _all_too_long(max_length: int) -> DataError:
     return DataError(
-        f"no pair is as short as data.max_length={max_length} pieces",
+        f"all pairs are longer than data.max_length={max_length} pieces",
         hint="raise data.max_length, or split the text into sentences, one per line",
     )
 
 
 def hold_out(corpus: Corpus, n_pairs: int, seed: int = _SPLIT_SEED) -> tuple[Corpus, Corpus]:
-    """Split `corpus` into training and dev; no source sentence of dev remains in training.
+    """Split `corpus` into training and dev pairs that share no source sentence.
 
-    The split depends on the corpus alone, so that no model has trained on the dev pairs of another
-    one. Only earlier versions of mtcli used other seeds.
+    The split depends only on the corpus, so that no model is trained on the dev pairs of another
+    model. Other seeds reproduce splits of earlier mtcli versions.
     """
     n_dev = min(n_pairs, len(corpus) // 10)
     if n_dev == 0:
         raise DataError(
-            f"{len(corpus)} pairs are too few to hold some out for validation",
-            hint="give at least 10 pairs, or a dev set of its own with --dev SOURCE TARGET",
+            f"{len(corpus)} pairs are too few to hold out dev pairs",
+            hint="use at least 10 pairs, or a separate dev set with --dev SOURCE TARGET",
         )
-    chosen = np.random.default_rng(seed).permutation(len(corpus))[:n_dev].tolist()
-    dev = Corpus([corpus.source[i] for i in chosen], [corpus.target[i] for i in chosen])
-    seen = set(dev.source)
-    rest = [(s, t) for s, t in zip(corpus.source, corpus.target, strict=True) if s not in seen]
-    if not rest:
-        raise DataError("the corpus repeats the same few sentences; nothing is left to train on")
-    return Corpus(*map(list, zip(*rest, strict=True))), dev
+    dev_rows = np.random.default_rng(seed).permutation(len(corpus))[:n_dev].tolist()
+    dev = Corpus([corpus.source[i] for i in dev_rows], [corpus.target[i] for i in dev_rows])
+    dev_sources = set(dev.source)
+    train = [
+        (source, target)
+        for source, target in zip(corpus.source, corpus.target, strict=True)
+        if source not in dev_sources
+    ]
+    if not train:
+        raise DataError(
+            "no training pairs remain: every source sentence also occurs in the held-out dev pairs",
+            hint="use a corpus with more distinct sentences, or --dev SOURCE TARGET",
+        )
+    return Corpus(*map(list, zip(*train, strict=True))), dev
 
 
 def encode(
     corpus: Corpus, tokenizers: Tokenizers, max_length: int, notify: Notify
 ) -> EncodedCorpus:
-    """The ids of all pairs of which neither side is longer than `max_length` pieces."""
+    """Encode all pairs that have at most `max_length` pieces on both sides."""
     source = _encode_side(corpus.source, tokenizers.source)
     target = _encode_side(corpus.target, tokenizers.target)
-    # The end symbol that closes every row is not a piece.
+    # EOS does not count toward the limit.
     fits = np.maximum(source.lengths(), target.lengths()) - 1 <= max_length
     if fits.all():
-        return EncodedCorpus(source, target)
+        return EncodedCorpus(source, target, tokenizers.special)
     notify(
-        f"kept {fits.sum()} of {len(corpus)} pairs; "
-        f"{(~fits).sum()} longer than data.max_length={max_length}"
+        f"kept {fits.sum():,} of {len(corpus):,} pairs; "
+        f"{(~fits).sum():,} longer than data.max_length={max_length}"
     )
     if not fits.any():
         raise _all_too_long(max_length)
-    return EncodedCorpus(_rows(source, fits), _rows(target, fits))
+    source, target = _select_rows(source, fits), _select_rows(target, fits)
+    return EncodedCorpus(source, target, tokenizers.special)
 
 
-def _encode_side(lines: Sequence[str], tokenizer: Tokenizer) -> Ragged:
-    flat: list[IdArray] = []
+def _encode_side(lines: Sequence[str], tokenizer: Tokenizer) -> RaggedArray:
+    rows: list[IdArray] = []
     lengths: list[int] = [0]
+    eos = tokenizer.special.eos
     for chunk in _chunks(lines):
         for ids in tokenizer.encode(chunk):
-            flat.append(np.array([*ids, EOS_ID], dtype=np.int32))
+            rows.append(np.array([*ids, eos], dtype=np.int32))
             lengths.append(len(ids) + 1)
-    return Ragged(np.concatenate(flat), np.cumsum(lengths))
+    return RaggedArray(np.concatenate(rows), np.cumsum(lengths))
 
 
 def _chunks(lines: Sequence[str]) -> Iterator[list[str]]:
-    """Yield all lines in lists of limited size; a line of any length is in one of them."""
+    """Yield the lines in chunks of limited size; a longer line is a chunk by itself."""
     chunk: list[str] = []
     n_characters = 0
     for line in lines:
@@ -200,7 +244,7 @@ def _chunks(lines: Sequence[str]) -> Iterator[list[str]]:
         yield chunk
 
 
-def _rows(ragged: Ragged, wanted: NDArray[np.bool_]) -> Ragged:
-    lengths = ragged.lengths()
-    starts = np.concatenate([[0], np.cumsum(lengths[wanted])])
-    return Ragged(ragged.flat[np.repeat(wanted, lengths)], starts)
+def _select_rows(array: RaggedArray, is_selected: NDArray[np.bool_]) -> RaggedArray:
+    lengths = array.lengths()
+    offsets = np.concatenate([[0], np.cumsum(lengths[is_selected])])
+    return RaggedArray(array.values[np.repeat(is_selected, lengths)], offsets)

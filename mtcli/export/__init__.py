@@ -1,1 +1,1 @@
-"""A trained model in the format of another engine: CTranslate2's, so far."""
+"""Conversion of trained models to CTranslate2."""

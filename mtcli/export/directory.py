@@ -1,4 +1,4 @@
-"""The export inside a model directory: created when it is missing, rebuilt when it is stale."""
+"""Export in a model directory: built if it is missing, rebuilt if it is stale or damaged."""
 
 import os
 import zlib
@@ -9,102 +9,100 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from mtcli.checkpoint.files import check_contained, remove_partial, write_file
+from mtcli.config.search import QUANTIZATIONS, SearchOptions
 from mtcli.errors import COPY_AGAIN, CheckpointError, EngineError
-from mtcli.export.manifest import (
-    EXPORT,
+from mtcli.files import remove_partial, write_file
+from mtcli.model_dir.layout import EXPORT, WEIGHTS
+from mtcli.model_dir.manifest import (
     MANIFEST,
     Manifest,
     Shortlist,
     fingerprints,
-    have_same_content,
+    have_same_hashes,
     read_manifest,
-    read_previous,
+    read_version_4,
     weights_name,
 )
-from mtcli.options import QUANTIZATIONS, SearchOptions
+from mtcli.model_dir.safety import check_contained
 from mtcli.tokenizer import TOKENIZERS, Tokenizers, load_tokenizers, tokenizer_names
 
-VOCABULARY_MAP = "vmap.txt"  # CTranslate2's name for it
-_DEFAULT = QUANTIZATIONS[0]
+VOCABULARY_MAP = "vmap.txt"  # CTranslate2 expects this name
+_DEFAULT_QUANTIZATION = QUANTIZATIONS[0]
 
 
 class NotExportableError(EngineError):
-    """CTranslate2 has no words for a model."""
+    """CTranslate2 does not support the model."""
 
 
 @dataclass(frozen=True)
 class Export:
-    """Files for CTranslate2, in memory, and their manifest."""
+    """In-memory files of an export, and their manifest."""
 
     manifest: Manifest
     files: dict[str, bytes]
-    shortlist: bytes | None = None  # the vocabulary map, if it is used
+    vocabulary_map: bytes | None = None  # content of vmap.txt, if it is used
 
 
 def open_export(model: Path, quantization: str, *, shortlist: bool | None = None) -> Export:
-    """Return the export of a model directory, created now if necessary.
+    """Return the export of a model directory, after building it if necessary.
 
-    `shortlist` says whether to use the vocabulary map; None leaves it to the model.
+    `shortlist` controls whether the vocabulary map is used; None means the model's default.
     """
     check_contained(model)
     export = _open(model, quantization)
     manifest = export.manifest
     if manifest.vocabulary_map is None or not manifest.uses_shortlist(shortlist):
         return export
-    return replace(export, shortlist=_read_vocabulary_map(model, manifest))
+    return replace(export, vocabulary_map=_read_vocabulary_map(model, manifest))
 
 
 def _open(model: Path, quantization: str) -> Export:
     directory = model / EXPORT
-    with suppress(OSError):  # it may go away while it is read: another process rebuilds it
-        if export := _loaded(model, directory, quantization):
+    with suppress(OSError):  # another process may rebuild it while this one reads it
+        if export := _load_if_fresh(model, directory, quantization):
             _refresh(model, export.manifest)
             return export
-    with _alone_in(model):
+    with _export_lock(model):
         try:
-            # The process that had the lock before may have made it.
-            if export := _loaded(model, directory, quantization):
+            # The previous holder of the lock may have built it.
+            if export := _load_if_fresh(model, directory, quantization):
                 return export
-            _make(model, directory, quantization)
-            if export := _loaded(model, directory, quantization):
+            _build(model, directory, quantization)
+            if export := _load_if_fresh(model, directory, quantization):
                 return export
-            raise OSError("the export has changed since it was written")
+            raise OSError("the export changed after it was written")
         except (CheckpointError, OSError):
-            # The directory cannot be written to: use another one, this time only.
+            # The model directory is not writable: build in a temporary directory.
             with TemporaryDirectory() as scratch:
-                _make(model, Path(scratch), quantization)
-                if export := _loaded(model, Path(scratch), quantization):
+                _build(model, Path(scratch), quantization)
+                if export := _load_if_fresh(model, Path(scratch), quantization):
                     return export
             raise
 
 
-def make_export(model: Path, quantization: str = _DEFAULT) -> Manifest:
-    """Write the weights of a model in CTranslate2's format, beside its own."""
+def make_export(model: Path, quantization: str = _DEFAULT_QUANTIZATION) -> Manifest:
+    """Export a model to the subdirectory `ctranslate2` and return the manifest."""
     check_contained(model)
-    with _alone_in(model):
-        return _make(model, model / EXPORT, quantization)
+    with _export_lock(model):
+        return _build(model, model / EXPORT, quantization)
 
 
-def write_vocabulary_map(model: Path, vocabulary_map: str) -> None:
-    """Add a vocabulary map to the export of a model; it is not used by default."""
-    _write_map(model, vocabulary_map, None)
+def write_vocabulary_map(
+    model: Path, vocabulary_map: str, shortlist: Shortlist | None = None
+) -> None:
+    """Add a vocabulary map to the export of a model.
 
-
-def write_shortlist(model: Path, vocabulary_map: str, shortlist: Shortlist) -> None:
-    """Add a vocabulary map to the export of a model, and the decision whether to use it."""
-    _write_map(model, vocabulary_map, shortlist)
-
-
-def _write_map(model: Path, vocabulary_map: str, shortlist: Shortlist | None) -> None:
+    `shortlist` records whether to use the map by default; None means not to use it.
+    """
     check_contained(model)
     directory, content = model / EXPORT, vocabulary_map.encode()
-    with _alone_in(model):
+    with _export_lock(model):
         remove_partial(directory)
         manifest = read_manifest(directory)
         if manifest is None or not manifest.is_fresh(model):
-            manifest = _make(model, directory, _DEFAULT)
-        # Until the last write the manifest has no map, so that a kill leaves no wrong checksum.
+            manifest = _build(model, directory, _DEFAULT_QUANTIZATION)
+        # The manifest lists no map until the last write, so a killed process cannot leave a wrong
+        # checksum.
         manifest = replace(manifest, vocabulary_map=None, shortlist=None)
         manifest.write(directory)
         write_file(directory / VOCABULARY_MAP, content)
@@ -112,44 +110,44 @@ def _write_map(model: Path, vocabulary_map: str, shortlist: Shortlist | None) ->
         replace(manifest, vocabulary_map=crc, shortlist=shortlist).write(directory)
 
 
-def _make(model: Path, directory: Path, quantization: str) -> Manifest:
+def _build(model: Path, directory: Path, quantization: str) -> Manifest:
     remove_partial(directory)
     old = read_manifest(directory)
-    files, manifest = _converted(model, quantization)
-    if old and old.is_fresh(model):  # another quantization of the same weights
+    files, manifest = _convert(model, quantization)
+    if old and old.is_fresh(model):  # same weights, different quantization
         manifest = replace(old, files={**old.files, **manifest.files})
     else:
-        manifest = _with_old_map(model, directory, old, manifest)
-        _clear(directory, keeps_map=manifest.vocabulary_map is not None)
+        manifest = _keep_vocabulary_map(model, directory, old, manifest)
+        _remove_stale(directory, keep_map=manifest.vocabulary_map is not None)
     for name, content in files.items():
         write_file(directory / name, content)
     manifest.write(directory)
     return manifest
 
 
-def _with_old_map(
+def _keep_vocabulary_map(
     model: Path, directory: Path, old: Manifest | None, manifest: Manifest
 ) -> Manifest:
-    """Return the manifest of a new export with the vocabulary map of the old one, if it fits.
+    """Return the manifest of a new export with the vocabulary map of the old one, if it matches.
 
-    The map depends on the vocabulary, not on the weights. Its effect on quality does depend on
-    them, so that it is off until it is measured again.
+    The map depends on the vocabulary only, but its effect on quality depends on the weights, so the
+    map is not used by default until it is evaluated again.
     """
-    content = _content(directory / VOCABULARY_MAP)
+    content = _read_if_possible(directory / VOCABULARY_MAP)
     crc, new = zlib.crc32(content), manifest.inputs
     if old is not None:
-        is_kept = old.vocabulary_map == crc and have_same_content(old.inputs, new, TOKENIZERS)
+        is_kept = old.vocabulary_map == crc and have_same_hashes(old.inputs, new, TOKENIZERS)
         return replace(manifest, vocabulary_map=crc if is_kept else None)
-    # Version 4 had no checksum of the map.
-    inputs, shortlist = read_previous(directory)
-    is_same = bool(inputs) and have_same_content(inputs, new, TOKENIZERS)
-    if not is_same or not _is_map(content, load_tokenizers(model)):
+    # Version 4 has no checksum of the map.
+    inputs, shortlist = read_version_4(directory)
+    is_same = bool(inputs) and have_same_hashes(inputs, new, TOKENIZERS)
+    if not is_same or not _is_vocabulary_map(content, load_tokenizers(model)):
         return manifest
-    is_measured = have_same_content(inputs, new, new)  # with these weights
-    return replace(manifest, vocabulary_map=crc, shortlist=shortlist if is_measured else None)
+    is_evaluated = have_same_hashes(inputs, new, new)  # with these weights
+    return replace(manifest, vocabulary_map=crc, shortlist=shortlist if is_evaluated else None)
 
 
-def _is_map(content: bytes, tokenizers: Tokenizers) -> bool:
+def _is_vocabulary_map(content: bytes, tokenizers: Tokenizers) -> bool:
     """Return whether `content` maps source pieces to pieces of the target vocabulary."""
     try:
         rows = [line.split("\t") for line in content.decode().removesuffix("\n").split("\n")]
@@ -162,9 +160,9 @@ def _is_map(content: bytes, tokenizers: Tokenizers) -> bool:
 
 
 def _is_well_formed(content: bytes) -> bool:
-    """Return whether CTranslate2 4.8 can read a vocabulary map without a crash.
+    """Return whether CTranslate2 4.8 can read a vocabulary map without crashing.
 
-    It needs lines `source<TAB>candidates` and at least one with a source.
+    It requires lines `source<TAB>candidates`, at least one of them with a source.
     """
     lines = content.splitlines(keepends=True)
     return any(not line.startswith(b"\t") for line in lines) and all(
@@ -174,14 +172,12 @@ def _is_well_formed(content: bytes) -> bool:
 
 def _read_vocabulary_map(model: Path, manifest: Manifest) -> bytes:
     path = model / EXPORT / VOCABULARY_MAP
-    content = _content(path)
+    content = _read_if_possible(path)
     if zlib.crc32(content) != manifest.vocabulary_map:
-        with _alone_in(model):  # another process may have changed it: look again
-            newer = read_manifest(model / EXPORT) or manifest
-            content = _content(path)
-    else:
-        newer = manifest
-    if zlib.crc32(content) == newer.vocabulary_map and _is_well_formed(content):
+        with _export_lock(model):  # another process may have replaced both files: read them again
+            manifest = read_manifest(model / EXPORT) or manifest
+            content = _read_if_possible(path)
+    if zlib.crc32(content) == manifest.vocabulary_map and _is_well_formed(content):
         return content
     raise CheckpointError(
         f"{path} is damaged" if path.is_file() else f"{path} is missing",
@@ -189,18 +185,18 @@ def _read_vocabulary_map(model: Path, manifest: Manifest) -> bytes:
     )
 
 
-def _content(path: Path) -> bytes:
-    """Return the content of a file, or nothing if it cannot be read."""
+def _read_if_possible(path: Path) -> bytes:
+    """Return the content of a file; empty if it cannot be read."""
     try:
         return path.read_bytes()
     except OSError:
         return b""
 
 
-def write_plain(model: Path, quantization: str, directory: Path) -> None:
-    """Write what CTranslate2 needs to run the model without mtcli, the tokenizers included."""
+def write_standalone(model: Path, quantization: str, directory: Path) -> None:
+    """Write an export that CTranslate2 can run without mtcli, including the tokenizers."""
     check_contained(model)
-    files, _ = _converted(model, quantization)
+    files, _ = _convert(model, quantization)
     files["model.bin"] = files.pop(weights_name(quantization))
     for name, content in files.items():
         write_file(directory / name, content)
@@ -208,28 +204,28 @@ def write_plain(model: Path, quantization: str, directory: Path) -> None:
         write_file(directory / name, (model / name).read_bytes())
 
 
-def _converted(model: Path, quantization: str) -> tuple[dict[str, bytes], Manifest]:
-    """Return the files of an export, and its manifest."""
-    from mtcli.checkpoint.directory import load_saved_config
-    from mtcli.checkpoint.integrity import load_arrays
-    from mtcli.config import AttentionConfig
-    from mtcli.export.obstacles import obstacles
+def _convert(model: Path, quantization: str) -> tuple[dict[str, bytes], Manifest]:
+    """Return the files of an export and its manifest."""
+    from mtcli.config.transformers import AttentionConfig
+    from mtcli.export.compatibility import incompatibilities
+    from mtcli.export.ct2_spec import model_spec
     from mtcli.export.quantization import quantize
-    from mtcli.export.spec import model_spec
+    from mtcli.model_dir.directory import load_saved_config
+    from mtcli.model_dir.integrity import load_arrays
 
-    # Before anything is read: if it changes meanwhile, the export is stale and known to be.
+    # Hash before reading: if a file changes in between, the export counts as stale.
     inputs = fingerprints(model)
     config = load_saved_config(model)
-    shape, reasons = config.model, obstacles(config.model)
-    if reasons or not isinstance(shape, AttentionConfig):
-        raise _refusal(model, reasons)
+    architecture, reasons = config.model, incompatibilities(config.model)
+    if reasons or not isinstance(architecture, AttentionConfig):
+        raise _not_exportable(model, reasons)
     tokenizers = load_tokenizers(model)
     weights = load_arrays(model)
     _check_weights(model, weights, tokenizers)
     longest = max(1024, config.data.max_length + 1, config.search.max_length)
-    n_positions = shape.n_positions or longest
+    n_positions = architecture.n_positions or longest
     vocabularies = tokenizers.source.vocabulary, tokenizers.target.vocabulary
-    spec = model_spec(shape, weights, vocabularies, n_positions=n_positions)
+    spec = model_spec(architecture, weights, vocabularies, n_positions=n_positions)
     spec.validate()
     quantize(spec, quantization)
     with TemporaryDirectory() as scratch:
@@ -248,15 +244,13 @@ def _converted(model: Path, quantization: str) -> tuple[dict[str, bytes], Manife
 
 
 def _check_weights(model: Path, weights: Mapping[str, Any], tokenizers: Tokenizers) -> None:
-    """Raise `CheckpointError` if weights are not numbers, or belong to another vocabulary."""
+    """Raise `CheckpointError` if weights are not finite or do not match the vocabulary."""
     import numpy as np
-
-    from mtcli.checkpoint.directory import WEIGHTS
 
     path = model / WEIGHTS
     if not all(np.isfinite(weight).all() for weight in weights.values()):
         raise CheckpointError(
-            f"{path} is damaged: not all of its weights are numbers", hint=COPY_AGAIN
+            f"{path} is damaged: some weights are NaN or infinite", hint=COPY_AGAIN
         )
     sizes = {
         "source_embedding.weight": len(tokenizers.source),
@@ -267,22 +261,22 @@ def _check_weights(model: Path, weights: Mapping[str, Any], tokenizers: Tokenize
         if name in weights and len(weights[name]) != size:
             names = " and ".join(str(model / name) for name in tokenizer_names(model))
             raise CheckpointError(
-                f"{names} does not belong to {path}: it has {size:,} pieces, but {name} has "
+                f"{names} does not match {path}: it has {size:,} pieces, but {name} has "
                 f"{len(weights[name]):,} rows",
                 hint=COPY_AGAIN,
             )
 
 
-def _refusal(model: Path, reasons: list[str]) -> NotExportableError:
+def _not_exportable(model: Path, reasons: list[str]) -> NotExportableError:
     lines = "".join(f"\n  {reason}" for reason in reasons)
     return NotExportableError(
         f"CTranslate2 cannot run {model}:{lines}",
-        hint="`mtcli translate` uses torch for it, with --engine torch or without --engine",
+        hint="use --engine torch, or omit --engine",
     )
 
 
-def _loaded(model: Path, directory: Path, quantization: str) -> Export | None:
-    """Return the export as it is, or None if it cannot be used."""
+def _load_if_fresh(model: Path, directory: Path, quantization: str) -> Export | None:
+    """Return the export in `directory`, or None if it is missing, stale or damaged."""
     manifest = read_manifest(directory)
     if manifest is None or weights_name(quantization) not in manifest.files:
         return None
@@ -290,41 +284,41 @@ def _loaded(model: Path, directory: Path, quantization: str) -> Export | None:
 
 
 def _refresh(model: Path, manifest: Manifest) -> None:
-    """Record the times of files that were copied, so that the next start need not hash them."""
-    if manifest.is_fresh_at_a_glance(model):
+    """Record new modification times of the inputs, so that the next start does not hash them."""
+    if manifest.is_fresh_by_stat(model):
         return
-    with _alone_in(model), suppress(CheckpointError, OSError):
+    with _export_lock(model), suppress(CheckpointError, OSError):
         remove_partial(model / EXPORT)
         if read_manifest(model / EXPORT) == manifest:  # no other process has changed it
             replace(manifest, inputs=fingerprints(model)).write(model / EXPORT)
 
 
 def _load(directory: Path, manifest: Manifest, quantization: str) -> Export | None:
-    """Return the files in memory, or None if they are not what was written."""
+    """Return the content of the files, or None if a checksum is wrong."""
     files = {}
     for name, checksum in manifest.files.items():
         is_weights = name.endswith(".bin")
         if is_weights and name != weights_name(quantization):
             continue
-        content = _content(directory / name)
+        content = _read_if_possible(directory / name)
         if zlib.crc32(content) != checksum:
             return None
         files["model.bin" if is_weights else name] = content
     return Export(manifest, files)
 
 
-def _clear(directory: Path, *, keeps_map: bool) -> None:
-    """Remove what is stale; the manifest first, so that a kill leaves nothing that looks whole."""
+def _remove_stale(directory: Path, *, keep_map: bool) -> None:
+    """Remove stale files, the manifest first: if interrupted, no valid export remains."""
     (directory / MANIFEST).unlink(missing_ok=True)
     for path in directory.glob("model*.bin"):
         path.unlink()
-    if not keeps_map:
+    if not keep_map:
         (directory / VOCABULARY_MAP).unlink(missing_ok=True)
 
 
 @contextmanager
-def _alone_in(directory: Path) -> Iterator[None]:
-    """Within, no other process makes an export of the same model, if the system can see to it."""
+def _export_lock(directory: Path) -> Iterator[None]:
+    """Run the block with an exclusive lock on the export, if `flock` is supported."""
     try:
         import fcntl
 

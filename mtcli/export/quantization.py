@@ -1,4 +1,4 @@
-"""Weights in the number formats of CTranslate2."""
+"""Quantization of exported weights."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ _LARGEST_INT8 = 127
 
 
 def quantize(spec: LayerSpec, quantization: str) -> None:
-    """Convert the weights of a validated `spec`, in place."""
+    """Quantize the weights of a validated `spec` in place."""
     is_int8 = quantization == "int8"
     spec.optimize(None if is_int8 or quantization == "float32" else quantization)
     if is_int8:
@@ -18,12 +18,13 @@ def quantize(spec: LayerSpec, quantization: str) -> None:
 
 
 def quantize_rows(weight: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
-    """Return `weight` [rows, columns] in 8 bits and the scale of each row.
+    """Return `weight` [rows, columns] as int8, and the scale of each row.
 
     CPUs without VNNI add the products of two neighboring columns in 16 bits and saturate
-    (`vpmaddubsw`). CTranslate2 shifts activations to 0..255, so two neighboring weights of one sign
-    may sum to 128: 255 * 128 < 2**15. The scale keeps that sum, instead of the largest weight as
-    CTranslate2's converter does, within 7 bits. It costs a fraction of a bit.
+    (`vpmaddubsw`). CTranslate2 shifts activations to 0..255, so two neighboring weights of the same
+    sign may sum to at most 128: 255 * 128 < 2**15. The scale therefore limits that sum to 7 bits,
+    while CTranslate2's converter limits the largest weight. This costs a fraction of a bit of
+    precision.
     """
     largest = np.maximum(_largest_pair_sum(weight), _largest_pair_sum(-weight))  # [rows]
     smallest = _LARGEST_INT8 / np.finfo(np.float32).max  # keeps the scale finite

@@ -1,110 +1,191 @@
-"""The vocabulary map: for each source piece the target pieces that search has to look at."""
+"""Vocabulary map (vmap.txt) and the estimated speedup of a search that uses it.
+
+A vocabulary map lists the target pieces that may translate each source piece. It is built from the
+training corpus with IBM Model 1 (Brown et al. 1993) over pieces. A search restricted to these
+candidates, the shortlist, computes fewer logits.
+"""
 
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from mtcli.config import ModelConfig
-from mtcli.data import EncodedCorpus
-from mtcli.export.lexicon import Lexicon, learn_lexicon
+from mtcli.config.base import ModelConfig
+from mtcli.data.corpus import EncodedCorpus
 from mtcli.tokenizer import Tokenizers
 
-_MOST_CANDIDATES = 80  # of a source piece, besides the frequent ones
-_LEAST_PROBABILITY = 1e-4
-_FREQUENT_SHARE = 0.1  # of the target vocabulary: candidates whatever the source is
+_CHUNK = 12_000_000  # links processed at a time, in about 300 MB
+_MAX_CHUNKS = 12  # a larger corpus is sampled at regular intervals
+_N_ITERATIONS = 4  # iterations of the EM algorithm
+_MIN_COUNT = 0.05  # links with a lower expected count are pruned
+
+# CTranslate2 adds these to every candidate list.
+_SPECIAL = frozenset(("<unk>", "<s>", "</s>"))
+_MAX_CANDIDATES = 80  # per source piece, in addition to the frequent pieces
+_MIN_PROBABILITY = 1e-4
+_FREQUENT_SHARE = 0.1  # share of the target vocabulary that is a candidate for every source
 _SPACE = re.compile(r"[ \t\n\r]")
 _BYTE = re.compile(r"<0x[0-9A-F]{2}>")
-_SPECIAL = frozenset(("<unk>", "<s>", "</s>"))  # CTranslate2 adds them to every candidate list
-# Multiplications in whose time one output of a layer's matrix passes quantization, norms and sums.
-# Calibrated on the demo corpus, estimates beside CPU times: width 128, beams 1 and 4: 1.22 and 1.33
-# beside 1.20 and 1.40; width 64, one decoder layer: 1.53 and 1.74 beside 1.32 and 1.74.
+
+# Cost of one output of a layer (quantization, norms, sums), in multiplications.
+# Calibrated on the demo corpus with beams 1 and 4. Width 128: estimated speedups 1.22 and 1.33,
+# measured in CPU time 1.20 and 1.40. Width 64, one decoder layer: 1.53 and 1.74, measured 1.32 and
+# 1.74.
 _OVERHEAD = 100
 
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
-def vocabulary_map(corpus: EncodedCorpus, tokenizers: Tokenizers) -> str:
-    """CTranslate2's vmap.txt: a source piece, a tab, its candidates; first those of every source.
 
-    What a piece becomes is learned from the corpus. It may always stay what it is, as names do, and
-    what is spelt in bytes may become anything that is spelt so.
+@dataclass(frozen=True)
+class Lexicon:
+    """Probabilities of target pieces, given a source piece; sorted by source, then descending."""
+
+    sources: Ints
+    targets: Ints
+    probabilities: Floats
+
+    def without(self, targets: Ints) -> "Lexicon":
+        """Return the lexicon without the entries for `targets`."""
+        is_kept = ~np.isin(self.targets, targets)
+        return Lexicon(self.sources[is_kept], self.targets[is_kept], self.probabilities[is_kept])
+
+
+def estimate_lexicon(corpus: EncodedCorpus, target_size: int) -> Lexicon:
+    """Estimate the lexicon of a corpus with a target vocabulary of `target_size` pieces."""
+    parts = [_expected_counts(corpus, rows, target_size) for rows in _chunks(corpus)]
+    keys, indices = np.unique(np.concatenate([part[0] for part in parts]), return_inverse=True)
+    counts = np.bincount(indices, weights=np.concatenate([part[1] for part in parts]))
+    sources, targets = keys // target_size, keys % target_size
+    probabilities = counts / np.bincount(sources, weights=counts)[sources]
+    order = np.lexsort((-probabilities, sources))
+    return Lexicon(sources[order], targets[order], probabilities[order])
+
+
+def _chunks(corpus: EncodedCorpus) -> Iterator[Ints]:
+    """Yield the row numbers of the pairs to use, in groups with a limited number of links."""
+    links = corpus.source.lengths() * corpus.target.lengths()
+    stride = max(1, -(-int(links.sum()) // (_CHUNK * _MAX_CHUNKS)))
+    rows = np.arange(0, len(corpus), stride)
+    chunk_of_row = np.cumsum(links[rows]) // _CHUNK
+    yield from np.split(rows, np.flatnonzero(np.diff(chunk_of_row)) + 1)
+
+
+def _expected_counts(corpus: EncodedCorpus, rows: Ints, target_size: int) -> tuple[Ints, Floats]:
+    """Return the links of these pairs and their expected counts after the EM iterations."""
+    keys, sizes = _links(corpus, rows, target_size)
+    keys, indices = np.unique(keys, return_inverse=True)
+    sources = keys // target_size
+    starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])  # first link of each target piece
+    counts = probabilities = np.ones(len(keys))
+    for _ in range(_N_ITERATIONS):
+        weights = probabilities[indices]
+        weights /= np.repeat(np.add.reduceat(weights, starts), sizes)
+        counts = np.bincount(indices, weights=weights).astype(np.float64)
+        probabilities = counts / np.bincount(sources, weights=counts)[sources]
+    is_likely = counts >= _MIN_COUNT
+    return keys[is_likely], counts[is_likely]
+
+
+def _links(corpus: EncodedCorpus, rows: Ints, target_size: int) -> tuple[Ints, Ints]:
+    """Return all pairs of source and target piece in each sentence pair, as source * V + target.
+
+    The links of a target piece are adjacent; the second array contains the number of links per
+    target piece. The EOS of the source serves as the NULL word of Model 1.
+    """
+    keys, sizes = [], []
+    for row in rows:
+        source, target = corpus.source[row].astype(np.int64), corpus.target[row]
+        keys.append((source * target_size + target[:, None]).ravel())
+        sizes.append(np.full(len(target), len(source)))
+    return np.concatenate(keys), np.concatenate(sizes)
+
+
+def build_vocabulary_map(corpus: EncodedCorpus, tokenizers: Tokenizers) -> str:
+    """Return the content of CTranslate2's vmap.txt: lines `source<TAB>candidates`.
+
+    The first line has no source: its candidates are added to those of every source. The other
+    candidates are the likely translations in the corpus, the piece itself (names are copied) and,
+    for byte pieces, all byte pieces.
     """
     source, target = tokenizers.source.vocabulary, tokenizers.target.vocabulary
-    counts = np.bincount(corpus.target.flat, minlength=len(target))
+    counts = np.bincount(corpus.target.values, minlength=len(target))
     frequent = np.argsort(-counts, kind="stable")[: round(_FREQUENT_SHARE * len(target))]
     lines = [_line("", [target[i] for i in frequent])]
-    lexicon = learn_lexicon(corpus, len(target)).without(frequent)
+    lexicon = estimate_lexicon(corpus, len(target)).without(frequent)
     candidates = _candidates(lexicon, len(source))
     known = set(target)
-    spelt = [piece for piece in target if _BYTE.fullmatch(piece)]
+    byte_pieces = [piece for piece in target if _BYTE.fullmatch(piece)]
     for piece, ids in zip(source, candidates, strict=True):
         pieces = [target[i] for i in ids]
         if piece in known and piece not in pieces:
             pieces.append(piece)
         if _BYTE.fullmatch(piece):
-            pieces += [byte for byte in spelt if byte not in pieces]
+            pieces += [byte for byte in byte_pieces if byte not in pieces]
         lines.append(_line(piece, pieces))
     return "".join(lines)
 
 
 def _candidates(lexicon: Lexicon, source_size: int) -> Iterator[list[int]]:
-    """The likeliest targets of each source piece."""
+    """Yield the most probable targets of each source piece."""
     starts = np.searchsorted(lexicon.sources, np.arange(source_size + 1))
     for start, end in zip(starts, starts[1:], strict=False):
-        best = slice(start, min(end, start + _MOST_CANDIDATES))
-        is_likely = lexicon.probabilities[best] >= _LEAST_PROBABILITY
+        best = slice(start, min(end, start + _MAX_CANDIDATES))
+        is_likely = lexicon.probabilities[best] >= _MIN_PROBABILITY
         yield lexicon.targets[best][is_likely].tolist()
 
 
 def _line(source: str, targets: Sequence[str]) -> str:
-    """What the format has no way to write is left out."""
+    """Return a line of the file, without pieces that the format cannot represent."""
     candidates = " ".join(piece for piece in targets if not _SPACE.search(piece))
     return f"{source}\t{candidates}\n" if candidates and not _SPACE.search(source) else ""
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """A vocabulary map, to count the candidates of a batch."""
+    """A parsed vocabulary map."""
 
-    fixed: frozenset[str]  # of every source
-    of_piece: dict[str, list[str]]
+    common: frozenset[str]  # candidates for every source
+    by_piece: dict[str, list[str]]
 
     @classmethod
-    def of(cls, text: str) -> "Candidates":
-        """Parse a vmap.txt."""
+    def parse(cls, text: str) -> "Candidates":
+        """Parse the content of vmap.txt."""
         rows = (line.split("\t") for line in text.split("\n") if line)
-        of_piece = {source: targets.split(" ") for source, targets in rows}
-        return cls(_SPECIAL.union(of_piece.pop("", [])), of_piece)
+        by_piece = {source: targets.split(" ") for source, targets in rows}
+        return cls(_SPECIAL.union(by_piece.pop("", [])), by_piece)
 
     def count(self, sources: Sequence[Sequence[str]]) -> int:
-        """Return the number of target pieces that the search of a batch considers."""
+        """Return the number of candidates for a batch of sources."""
         pieces = {piece for source in sources for piece in source}
-        return len(self.fixed.union(*(self.of_piece.get(piece, []) for piece in pieces)))
+        return len(self.common.union(*(self.by_piece.get(piece, []) for piece in pieces)))
 
 
 @dataclass(frozen=True)
 class SearchedBatch:
-    """The size of one batch search."""
+    """Size of one batch in a search."""
 
-    pieces: Sequence[Sequence[str]]  # of each source
+    pieces: Sequence[Sequence[str]]  # source pieces of each sentence
     n_target: int  # target positions of the best hypotheses, EOS included
     beam_size: int
 
 
-def estimated_speedup(
+def estimate_speedup(
     model: ModelConfig, target_size: int, candidates: Candidates, batches: Sequence[SearchedBatch]
 ) -> float:
-    """Return the work without the shortlist as a multiple of the work with it.
+    """Return the work without the shortlist divided by the work with it.
 
-    The work of a batch is the size of all matrices that its positions pass: those of the encoder
-    once for each source position; those of the decoder, and a vector of the output layer for each
-    candidate, once for each target position of each hypothesis.
+    The work of a batch is counted in multiplications: the encoder matrices once per source
+    position; the decoder matrices, and one row of the output layer per candidate, once per target
+    position of each hypothesis.
     """
     per_source, per_target = (
         sum(
-            maps.n * maps.rows * (maps.columns + _OVERHEAD)
-            for maps in model.maps()
-            if side in maps.reads
+            group.n_layers * group.rows * (group.columns + _OVERHEAD)
+            for group in model.linear_groups()
+            if side in group.sides
         )
         for side in ("source", "target")
     )

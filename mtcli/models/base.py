@@ -1,30 +1,38 @@
-"""What every architecture offers to training and to search.
+"""Interface between architectures, training and search.
 
-Shapes are written with these letters everywhere in mtcli:
-    B sentences   S source positions   T target positions   V vocabulary entries
-    D model width H attention heads    E width of one head  W beam width
-Masks are boolean and say what is ALLOWED: True means "may be looked at".
+Shape letters, used in every file:
+    B batch size            S source or key length   T target or query length
+    P prefix length         t search step            N samples, or flattened batch positions
+    D model width           H attention heads        K key-value heads
+    E head width            V vocabulary size        W beam width
+Lower-case words in shapes are variables, as in [B, n_blocks].
+Masks are boolean. True means "may be attended to".
 """
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, replace
 from typing import Any, Generic, Self, TypeVar
 
-import torch.nn.functional as F  # noqa: N812  (torch's own name for it)
+import torch.nn.functional as F  # noqa: N812  (PyTorch's convention)
 from torch import Tensor, nn
+
+from mtcli.tokenizer import DEFAULT_SPECIAL_IDS, SpecialIds
 
 
 @dataclass(frozen=True)
 class State:
-    """All that decoding remembers. Every tensor inside has the batch as its first dimension."""
+    """Decoder state. The batch is dimension 0 of every tensor."""
 
     def select(self, rows: Tensor) -> Self:
-        """The state of the given rows, repeated or dropped as `rows` says."""
+        """Return the state of the given rows; rows may repeat or be missing."""
         parts = {f.name: _select(getattr(self, f.name), rows) for f in fields(self)}
         return replace(self, **parts)
 
     def reorder(self, rows: Tensor) -> Self:
-        """The same, where each row is replaced by one of the same sentence, if not by itself."""
+        """Return `select(rows)`; each row must be replaced by a row of the same sentence.
+
+        Subclasses need not copy tensors that depend only on the source.
+        """
         return self.select(rows)
 
 
@@ -40,68 +48,70 @@ def _select(value: Any, rows: Tensor) -> Any:
             return value
 
 
-S = TypeVar("S", bound=State)
+StateT = TypeVar("StateT", bound=State)
 
 
-class TranslationModel(nn.Module, ABC, Generic[S]):
-    """Source ids in, target logits out; one `decode` serves both training and search."""
+class TranslationModel(nn.Module, ABC, Generic[StateT]):
+    """Sequence-to-sequence model. Training and search share `decode`."""
 
-    @abstractmethod
-    def encode(self, source: Tensor) -> S:
-        """Read padded source ids [B, S]; return the state in which no target is yet known."""
+    special: SpecialIds = DEFAULT_SPECIAL_IDS  # from the tokenizers of the model
 
     @abstractmethod
-    def decode(self, target: Tensor, state: S) -> tuple[Tensor, S]:
-        """Read the next target ids [B, T] (T >= 1); return logits [B, T, V] and the new state."""
+    def encode(self, source: Tensor) -> StateT:
+        """Encode padded source ids [B, S]; return the state before the first target token."""
+
+    @abstractmethod
+    def decode(self, target: Tensor, state: StateT) -> tuple[Tensor, StateT]:
+        """Decode the next target ids [B, T], T >= 1; return logits [B, T, V] and the new state."""
 
     @property
     def n_positions(self) -> int | None:
-        """The longest source or target that can be represented; None: any."""
+        """Maximum length of a source or target; None means unlimited."""
         return None
 
     def alignment(self, source: Tensor, target: Tensor) -> Tensor | None:
-        """How much each position of `target` [B, T] looks at each of `source` [B, S]: [B, T, S].
+        """Return the attention [B, T, S] of each target position to each source position.
 
-        None if the architecture has nothing that shows it.
+        Return None if the model has no attention.
         """
         del source, target
         return None
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
-        """Teacher forcing: the logits [B, T, V] that follow each position of `target`."""
+        """Return teacher-forced logits [B, T, V]."""
         logits, _ = self.decode(target, self.encode(source))
         return logits
 
 
-Lesson = tuple[Tensor, Tensor]  # what logits are made of [B, T, D], and their labels [B, T]
+LossTerm = tuple[Tensor, Tensor]  # hidden states [B, T, D] and their labels [B, T]
 
 
-class TrainableModel(TranslationModel[S]):
-    """A model that can be trained: its logits are products with the rows of one matrix.
+class TrainableModel(TranslationModel[StateT]):
+    """Model whose logits are the product of hidden states and one output matrix.
 
-    Training stops short of the logits, for the loss makes them itself, a few at a time.
+    Training stops at the hidden states, because the loss computes logits in chunks.
     """
 
     @property
     @abstractmethod
     def output_weight(self) -> Tensor:
-        """The matrix [V, D] that makes the logits: a row for every piece."""
+        """Output projection [V, D] from hidden states to logits."""
 
     @abstractmethod
-    def read(self, target: Tensor, state: S) -> tuple[Tensor, S]:
-        """Read the next target ids [B, T]; return what logits are made of [B, T, D], and state."""
+    def decode_hidden(self, target: Tensor, state: StateT) -> tuple[Tensor, StateT]:
+        """Decode the next target ids [B, T]; return hidden states [B, T, D] and the new state."""
 
-    def lessons(self, source: Tensor, target: Tensor, labels: Tensor) -> list[Lesson]:
-        """What is learned from pairs: first of all, to write the target."""
-        vectors, _ = self.read(target, self.encode(source))
-        return [(vectors, labels)]
+    def loss_terms(self, source: Tensor, target: Tensor, labels: Tensor) -> list[LossTerm]:
+        """Return the terms of the training loss; the target's term comes first."""
+        hidden, _ = self.decode_hidden(target, self.encode(source))
+        return [(hidden, labels)]
 
-    def decode(self, target: Tensor, state: S) -> tuple[Tensor, S]:
-        """Read the next target ids [B, T]; return logits [B, T, V] and the new state."""
-        vectors, state = self.read(target, state)
-        return F.linear(vectors, self.output_weight), state
+    def decode(self, target: Tensor, state: StateT) -> tuple[Tensor, StateT]:
+        """Decode the next target ids [B, T]; return logits [B, T, V] and the new state."""
+        hidden, state = self.decode_hidden(target, state)
+        return F.linear(hidden, self.output_weight), state
 
 
 def parameters_of(model: nn.Module) -> dict[str, Tensor]:
-    """Every parameter under its name; one that is tied appears once."""
+    """Return all parameters by name; a tied parameter appears once."""
     return {name: parameter.detach() for name, parameter in model.named_parameters()}

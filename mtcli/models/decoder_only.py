@@ -1,135 +1,138 @@
-"""A decoder-only transformer: a language model reads the source and goes on with the target."""
+"""Decoder-only transformer: a language model that continues the source with the target."""
 
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from mtcli.config import DecoderOnlyConfig
-from mtcli.feed import IGNORED
-from mtcli.models.attention import Past
-from mtcli.models.base import Lesson, State
+from mtcli.config.transformers import DecoderOnlyConfig
+from mtcli.models.attention import KeyValueCache
+from mtcli.models.base import LossTerm, State
 from mtcli.models.layers import (
-    Depth,
-    PieceModel,
-    SelfLayer,
-    final_norm,
-    stack,
+    DeepNormScales,
+    EmbeddedModel,
+    TransformerLayer,
+    build_final_norm,
+    module_list,
 )
-from mtcli.models.positions import added_positions
-from mtcli.models.view import View
-from mtcli.tokenizer import PAD_ID
+from mtcli.models.masks import AttentionMask
+from mtcli.models.positions import build_added_positions
+from mtcli.tokenizer import IGNORE_INDEX
 
 
 @dataclass(frozen=True)
 class PrefixState(State):
-    """All that has been read: the source, then the target so far.
+    """Cached source and target.
 
-    The source's padding stands in front of it, so that the words of a row are next to each other
-    and the distance of two positions is that of their words.
+    The source is padded on the left. The tokens of a row are therefore adjacent, and the distance
+    between two positions is the distance between their tokens.
     """
 
-    words: Tensor  # [B, S]: which positions are not padding
+    is_token: Tensor  # [B, S], False for padding; S counts source and decoded target
     n_padding: Tensor  # [B, 1]
-    past: tuple[Past, ...] = ()  # per layer; empty before anything is read
-    source: Tensor | None = None  # [B, S, D]: its vectors, if it is to be learned, too
+    cache: tuple[KeyValueCache, ...] = ()  # per layer; empty before the source is encoded
+    source_hidden: Tensor | None = None  # [B, S, D], only if source tokens count in the loss
 
 
-class DecoderOnly(PieceModel[PrefixState]):
-    """One stack for source and target between tied or separate embeddings."""
+class DecoderOnly(EmbeddedModel[PrefixState]):
+    """Decoder-only transformer with one stack for source and target."""
 
     def __init__(self, config: DecoderOnlyConfig, source_size: int, target_size: int) -> None:
         super().__init__(config, source_size, target_size)
         self.config = config
-        self.positions = added_positions(config)
-        depth = _depth(config)
-        self.layers = stack(SelfLayer(config, depth) for _ in range(config.n_layers))
-        self.norm = final_norm(config)
-        self._finish(config, target_size)
+        self.positions = build_added_positions(config)
+        scales = _deep_norm_scales(config)
+        self.layers = module_list(TransformerLayer(config, scales) for _ in range(config.n_layers))
+        self.norm = build_final_norm(config)
+        self._build_output(config, target_size)
 
     def encode(self, source: Tensor) -> PrefixState:
-        """Read padded source ids [B, S]."""
-        source = _padded_in_front(source)
-        words, n = source != PAD_ID, source.size(1)
-        n_padding = n - words.sum(dim=1, keepdim=True)
+        """Run the stack over padded source ids [B, S] (prefill)."""
+        source = _pad_left(source, self.special.pad)
+        is_token, n, device = source != self.special.pad, source.size(1), source.device
+        n_padding = n - is_token.sum(dim=1, keepdim=True)
         is_causal = self.config.source_attention == "causal"
-        view = View(n, n, source.device, words, is_causal=is_causal, window=self.config.window)
-        places = torch.arange(n, device=source.device) - n_padding
-        x = self.dropout(self.positions(self.source_embedding(source), places))
-        x, state = self._through_layers(x, PrefixState(words, n_padding), view)
-        return replace(state, source=x) if self.config.loss_on == "both" else state
+        mask = AttentionMask(n, n, device, is_token, is_causal=is_causal, window=self.config.window)
+        positions = torch.arange(n, device=device) - n_padding  # [B, S]
+        x = self.dropout(self.positions(self.source_embedding(source), positions))
+        x, state = self._run_layers(x, PrefixState(is_token, n_padding), mask)
+        return replace(state, source_hidden=x) if self.config.loss_on == "both" else state
 
-    def read(self, target: Tensor, state: PrefixState) -> tuple[Tensor, PrefixState]:
-        """Read the next target ids [B, T]."""
-        x, state, view = self._embed_target(target, state)
-        return self._through_layers(x, state, view)
+    def decode_hidden(self, target: Tensor, state: PrefixState) -> tuple[Tensor, PrefixState]:
+        """Decode the next target ids [B, T]; return hidden states [B, T, D] and the new state."""
+        x, state, mask = self._embed_target(target, state)
+        return self._run_layers(x, state, mask)
 
-    def lessons(self, source: Tensor, target: Tensor, labels: Tensor) -> list[Lesson]:
-        """To write the target, and if so configured the source."""
+    def loss_terms(self, source: Tensor, target: Tensor, labels: Tensor) -> list[LossTerm]:
+        """Return the loss term of the target and, if `config.loss_on` is both, of the source."""
         state = self.encode(source)
-        vectors, _ = self.read(target, state)
-        if state.source is None:
-            return [(vectors, labels)]
-        # Nobody can know the first word; what comes before it is padding.
-        source = _padded_in_front(source)
-        source_labels = source[:, 1:].masked_fill(source[:, :-1] == PAD_ID, IGNORED)
-        return [(vectors, labels), (state.source[:, :-1], source_labels)]
+        hidden, _ = self.decode_hidden(target, state)
+        if state.source_hidden is None:
+            return [(hidden, labels)]
+        # The first source token has no context, so it has no loss.
+        source = _pad_left(source, self.special.pad)
+        source_labels = source[:, 1:].masked_fill(source[:, :-1] == self.special.pad, IGNORE_INDEX)
+        return [(hidden, labels), (state.source_hidden[:, :-1], source_labels)]
 
     def alignment(self, source: Tensor, target: Tensor) -> Tensor:
-        """How much each position of `target` [B, T] looks at each of `source` [B, S]: [B, T, S].
+        """Return the attention [B, T, S] from target to source in layer `config.alignment_layer`.
 
-        Of what it looks at in the source: it looks at the target, too.
+        Attention to the target is dropped, and the rest is renormalized.
         """
-        at = self.config.alignment_layer
+        index = self.config.alignment_layer
         state = self.encode(source)
-        past = state.past
-        x, state, view = self._embed_target(target, state)
-        for layer, known in zip(self.layers[:at], past, strict=False):
-            x, _ = layer(x, known, view)
-        weights = self.layers[at].weights(x, past[at], view)[:, :, : source.size(1)]
+        caches = state.cache
+        x, state, mask = self._embed_target(target, state)
+        for layer, cache in zip(self.layers[:index], caches, strict=False):
+            x, _ = layer(x, cache, mask)
+        weights = self.layers[index].weights(x, caches[index], mask)[:, :, : source.size(1)]
         total = weights.sum(dim=-1, keepdim=True)
-        weights = torch.where(total > 0, weights / total, 0.0)  # a window may not reach so far
-        # Back to where the padding stands behind the words.
+        weights = torch.where(
+            total > 0, weights / total, 0.0
+        )  # the window might not reach the source
+        # Move the padding back to the right.
         n = source.size(1)
-        places = torch.arange(n, device=source.device) + state.n_padding  # [B, S]
-        return weights.gather(2, (places % n)[:, None].expand_as(weights))
+        columns = torch.arange(n, device=source.device) + state.n_padding  # [B, S]
+        return weights.gather(2, (columns % n)[:, None].expand_as(weights))
 
-    def _embed_target(self, target: Tensor, state: PrefixState) -> tuple[Tensor, PrefixState, View]:
-        """New target positions [B, T, D], the state with room for them, and what they may see."""
-        n_new, start = target.size(1), state.words.size(1)
-        words = torch.cat([state.words, torch.ones_like(target, dtype=torch.bool)], dim=1)
-        places = torch.arange(start, start + n_new, device=target.device) - state.n_padding
-        x = self.dropout(self.positions(self.target_embedding(target), places))
-        view = View(
+    def _embed_target(
+        self, target: Tensor, state: PrefixState
+    ) -> tuple[Tensor, PrefixState, AttentionMask]:
+        """Return the embeddings [B, T, D] of new target ids, the extended state and the mask."""
+        n_new, start = target.size(1), state.is_token.size(1)
+        is_token = torch.cat([state.is_token, torch.ones_like(target, dtype=torch.bool)], dim=1)
+        positions = torch.arange(start, start + n_new, device=target.device) - state.n_padding
+        x = self.dropout(self.positions(self.target_embedding(target), positions))
+        mask = AttentionMask(
             n_queries=n_new,
             n_keys=start + n_new,
             device=target.device,
-            words=words,
+            is_token=is_token,
             start=start,
             is_causal=True,
             window=self.config.window,
         )
-        return x, replace(state, words=words), view
+        return x, replace(state, is_token=is_token), mask
 
-    def _through_layers(
-        self, x: Tensor, state: PrefixState, view: View
+    def _run_layers(
+        self, x: Tensor, state: PrefixState, mask: AttentionMask
     ) -> tuple[Tensor, PrefixState]:
-        pasts = []
+        caches = []
         for i, layer in enumerate(self.layers):
-            x, past = layer(x, state.past[i] if state.past else None, view)
-            pasts.append(past)
-        return self.norm(x), replace(state, past=tuple(pasts))
+            x, cache = layer(x, state.cache[i] if state.cache else None, mask)
+            caches.append(cache)
+        return self.norm(x), replace(state, cache=tuple(caches))
 
 
-def _padded_in_front(source: Tensor) -> Tensor:
-    """Rows [B, S] whose padding has moved from their end to their beginning."""
+def _pad_left(source: Tensor, pad_id: int) -> Tensor:
+    """Move the padding of rows [B, S] from the right to the left."""
     n = source.size(1)
-    n_padding = (source == PAD_ID).sum(dim=1, keepdim=True)
-    places = torch.arange(n, device=source.device) - n_padding
-    return source.gather(1, places % n)
+    n_padding = (source == pad_id).sum(dim=1, keepdim=True)
+    columns = torch.arange(n, device=source.device) - n_padding  # [B, S]
+    return source.gather(1, columns % n)
 
 
-def _depth(config: DecoderOnlyConfig) -> Depth:
+def _deep_norm_scales(config: DecoderOnlyConfig) -> DeepNormScales:
     if not config.deep_norm:
-        return Depth()
-    return Depth(config.residual_scale, (8 * config.n_layers) ** -0.25)
+        return DeepNormScales()
+    return DeepNormScales(config.residual_scale, (8 * config.n_layers) ** -0.25)

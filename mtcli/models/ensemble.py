@@ -1,4 +1,4 @@
-"""Several models that vote: one more `TranslationModel`, so that search does not know of it."""
+"""Ensemble of models. It is a `TranslationModel`, so search treats it like a single model."""
 
 import math
 from collections.abc import Sequence
@@ -13,47 +13,51 @@ from mtcli.models.base import State, TranslationModel
 
 @dataclass(frozen=True)
 class EnsembleState(State):
-    """The states of all members."""
+    """States of all members."""
 
     members: tuple[State, ...]
 
     def reorder(self, rows: Tensor) -> "EnsembleState":
-        """Each member knows what of its state depends on the target."""
+        """Return the reordered states of all members."""
         return EnsembleState(tuple(member.reorder(rows) for member in self.members))
 
 
 class Ensemble(TranslationModel[EnsembleState]):
-    """The mean of what its members think; they have the vocabularies in common."""
+    """Mean of the probabilities of several models with the same vocabularies."""
 
     def __init__(self, members: Sequence[TranslationModel[Any]]) -> None:
         super().__init__()
         self.members = nn.ModuleList(members)
+        self.special = members[0].special
 
     @property
     def n_positions(self) -> int | None:
-        """What all members can represent."""
-        limits = [member.n_positions for member in self._each()]
+        """Smallest limit of all members; None means unlimited."""
+        limits = [member.n_positions for member in self._models()]
         return min((limit for limit in limits if limit is not None), default=None)
 
     def encode(self, source: Tensor) -> EnsembleState:
-        """Read padded source ids [B, S]."""
-        return EnsembleState(tuple(member.encode(source) for member in self._each()))
+        """Encode padded source ids [B, S] with all members."""
+        return EnsembleState(tuple(member.encode(source) for member in self._models()))
 
     def decode(self, target: Tensor, state: EnsembleState) -> tuple[Tensor, EnsembleState]:
-        """Read the next target ids [B, T]; the logits are the logarithms of mean probabilities."""
-        decoded = [
-            member.decode(target, own)
-            for member, own in zip(self._each(), state.members, strict=True)
+        """Decode the next target ids [B, T]; return log-probabilities [B, T, V] and the new state.
+
+        These are the logarithms of the mean probabilities of the members.
+        """
+        outputs = [
+            member.decode(target, member_state)
+            for member, member_state in zip(self._models(), state.members, strict=True)
         ]
-        log_probs = torch.stack([logits.log_softmax(dim=-1) for logits, _ in decoded])
-        mean = log_probs.logsumexp(dim=0) - math.log(len(decoded))  # [B, T, V]
-        return mean, EnsembleState(tuple(own for _, own in decoded))
+        log_probs = torch.stack([logits.log_softmax(dim=-1) for logits, _ in outputs])
+        mean = log_probs.logsumexp(dim=0) - math.log(len(outputs))  # [B, T, V]
+        return mean, EnsembleState(tuple(member_state for _, member_state in outputs))
 
     def alignment(self, source: Tensor, target: Tensor) -> Tensor | None:
-        """The mean of the members that show any."""
-        each = [member.alignment(source, target) for member in self._each()]
-        shown = [weights for weights in each if weights is not None]
-        return torch.stack(shown).mean(dim=0) if shown else None
+        """Return the mean alignment [B, T, S] of the members that have attention."""
+        all_weights = [member.alignment(source, target) for member in self._models()]
+        alignments = [weights for weights in all_weights if weights is not None]
+        return torch.stack(alignments).mean(dim=0) if alignments else None
 
-    def _each(self) -> Sequence[TranslationModel[Any]]:
+    def _models(self) -> Sequence[TranslationModel[Any]]:
         return list(self.members)  # type: ignore[arg-type]

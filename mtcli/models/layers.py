@@ -1,4 +1,4 @@
-"""Embeddings, feed-forward, residuals: the parts that architectures are made of."""
+"""Building blocks of the architectures: dropout, feed-forward, residuals, layers, embeddings."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -7,59 +7,60 @@ from functools import partial
 from typing import TypeVar, cast
 
 import torch
-import torch.nn.functional as F  # noqa: N812  (torch's own name for it)
+import torch.nn.functional as F  # noqa: N812  (PyTorch's convention)
 from torch import Tensor, nn
 
-from mtcli.config import NORM_EPSILON, AttentionConfig, ModelConfig
-from mtcli.models.attention import Attention, Past, RmsNorm
-from mtcli.models.base import S, TrainableModel
-from mtcli.models.relations import self_relation
-from mtcli.models.view import View
+from mtcli.config.base import ModelConfig
+from mtcli.config.transformers import NORM_EPSILON, AttentionConfig
+from mtcli.models.attention import Attention, KeyValueCache, RmsNorm
+from mtcli.models.base import StateT, TrainableModel
+from mtcli.models.masks import AttentionMask
+from mtcli.models.positions import build_self_dot_product
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "relu": partial(F.relu, inplace=True),  # what it reads is not needed again
+    "relu": partial(F.relu, inplace=True),  # the backward pass needs only the output
     "gelu": F.gelu,
     "swish": F.silu,
 }
 
-Layer = TypeVar("Layer", bound=nn.Module)
+LayerT = TypeVar("LayerT", bound=nn.Module)
 
 
 @dataclass(frozen=True)
-class Depth:
-    """How a stack of many layers is kept in balance (DeepNorm, Wang et al. 2022)."""
+class DeepNormScales:
+    """Scales that stabilize deep post-norm stacks (DeepNorm, Wang et al. 2022)."""
 
-    residual: float = 1.0  # how much the sum so far counts in a residual
-    gain: float = 1.0  # of the maps that write into it, when training begins
+    residual: float = 1.0  # alpha: multiplier for the skip connection
+    gain: float = 1.0  # beta: Xavier gain of all linear layers except queries and keys
 
 
 class Dropout(nn.Module):
-    """Leave out a share of all numbers while training, and enlarge the others in proportion.
+    """Inverted dropout that is fast on CPUs.
 
-    torch draws a double for every number, which on a CPU takes longer than the layer norms. Here
-    sixteen random bits decide; what is kept is enlarged by exactly what the rounding to sixteen
-    bits asks for.
+    On a CPU, torch draws a double per element, which takes longer than the layer norms. This module
+    draws 16 random bits per element and scales by the exact inverse of the keep probability after
+    rounding to 16 bits.
     """
 
-    def __init__(self, share: float) -> None:
+    def __init__(self, p: float) -> None:
         super().__init__()
-        self.share = share
+        self.p = p
 
     def forward(self, x: Tensor) -> Tensor:
-        """`x` with gaps, or as it is outside of training."""
-        if not self.training or self.share == 0.0:
+        """Zero a random fraction `p` of `x` in training; return `x` unchanged in evaluation."""
+        if not self.training or self.p == 0.0:
             return x
         if x.device.type != "cpu":
-            return F.dropout(x, self.share)
-        n_kept = max(1, round((1 - self.share) * 2**16))  # of the 2**16 cases
-        words = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
-        cases = words.view(torch.int16)[: x.numel()].view(x.shape)
-        mask = cases.to(x.dtype).lt_(n_kept - 2**15).mul_(2**16 / n_kept)
+            return F.dropout(x, self.p)
+        n_kept = max(1, round((1 - self.p) * 2**16))  # out of the 2**16 values of an int16
+        random_bits = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
+        values = random_bits.view(torch.int16)[: x.numel()].view(x.shape)
+        mask = values.to(x.dtype).lt_(n_kept - 2**15).mul_(2**16 / n_kept)
         return x * mask
 
 
 class FeedForward(nn.Module):
-    """The same linear maps at every position (Vaswani et al. 2017, section 3.3)."""
+    """Position-wise feed-forward network, optionally gated (Vaswani et al. 2017, section 3.3)."""
 
     def __init__(self, config: AttentionConfig) -> None:
         super().__init__()
@@ -71,83 +72,88 @@ class FeedForward(nn.Module):
         self.dropout = Dropout(config.activation_dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Transform each position of `x` [B, T, D] by itself."""
-        # In two dimensions, for a linear map of three gives a view, and changing that costs a copy.
-        flat = x.flatten(0, 1)  # [B * T, D]
-        inner = self.activation(self.to_inner(flat))  # [B * T, inner]
+        """Transform each position of `x` [B, T, D] independently."""
+        # nn.Linear returns a view for 3-D inputs, and the in-place activation would copy it.
+        flat = x.flatten(0, 1)  # [B*T, D]
+        inner = self.activation(self.to_inner(flat))  # [B*T, d_feed_forward]
         if self.to_gate is not None:
             inner = inner * self.to_gate(flat)
         output: Tensor = self.to_output(self.dropout(inner))
-        return output.view(x.shape)
+        return output.view(x.shape)  # [B, T, D]
 
 
 class Residual(nn.Module):
-    """What surrounds a sub-layer: x + dropout(sublayer(x)), and a norm before or after."""
+    """Residual connection around a sub-layer, with dropout and pre- or post-norm."""
 
-    def __init__(self, config: AttentionConfig, depth: Depth) -> None:
+    def __init__(self, config: AttentionConfig, scales: DeepNormScales) -> None:
         super().__init__()
         self.norm = build_norm(config)
         self.dropout = Dropout(config.dropout)
         self.is_pre_norm = config.norm == "pre"
-        self.scale = depth.residual
+        self.scale = scales.residual
 
-    def around(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        """`x` [B, T, D] after a sub-layer that needs nothing else."""
-        return self.after(x, sublayer(self.before(x)))
+    def run(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        """Return the output of the residual connection around `sublayer` for `x` [B, T, D]."""
+        return self.add_output(x, sublayer(self.sublayer_input(x)))
 
-    def before(self, x: Tensor) -> Tensor:
-        """What the sub-layer reads of `x` [B, T, D]."""
-        read: Tensor = self.norm(x) if self.is_pre_norm else x
-        return read
+    def sublayer_input(self, x: Tensor) -> Tensor:
+        """Return the input of the sub-layer: `x` [B, T, D], normalized in a pre-norm model."""
+        normalized: Tensor = self.norm(x) if self.is_pre_norm else x
+        return normalized
 
-    def after(self, x: Tensor, y: Tensor) -> Tensor:
-        """`x` with what the sub-layer wrote, `y`, added to it."""
+    def add_output(self, x: Tensor, y: Tensor) -> Tensor:
+        """Add the output `y` of the sub-layer to `x`; normalize the sum in a post-norm model."""
         total = torch.add(self.dropout(y), x, alpha=self.scale)
         return total if self.is_pre_norm else cast(Tensor, self.norm(total))
 
 
-class LayerWithPast(nn.Module):
-    """What layers begin with: self-attention, which also looks at positions of the past."""
+class SelfAttentionLayer(nn.Module):
+    """Base class of layers that start with self-attention, with or without a cache."""
 
-    def __init__(self, config: AttentionConfig, depth: Depth) -> None:
+    def __init__(self, config: AttentionConfig, scales: DeepNormScales) -> None:
         super().__init__()
-        self.depth = depth
-        self.self_attention = Attention(config, self_relation(config))
-        self.self_residual = Residual(config, depth)
+        self.scales = scales
+        self.self_attention = Attention(config, build_self_dot_product(config))
+        self.self_residual = Residual(config, scales)
 
-    def look_back(self, x: Tensor, past: Past | None, view: View) -> tuple[Tensor, Past]:
-        """Let new positions look at each other and at the past, as `view` allows it."""
-        y = self.self_residual.before(x)
-        past = self._with(past, y, view)
-        return self.self_residual.after(x, self.self_attention(y, past.seen, view)), past
+    def self_attend(
+        self, x: Tensor, cache: KeyValueCache | None, mask: AttentionMask
+    ) -> tuple[Tensor, KeyValueCache]:
+        """Attend from `x` [B, T, D] to itself and the cache; return the sum and the new cache."""
+        y = self.self_residual.sublayer_input(x)
+        cache = self._extend(cache, y, mask)
+        output = self.self_attention(y, cache.key_values, mask)
+        return self.self_residual.add_output(x, output), cache
 
-    def weights(self, x: Tensor, past: Past | None, view: View) -> Tensor:
-        """How much new positions look at all there are [B, T, S], on average of the heads."""
-        y = self.self_residual.before(x)
-        seen = self._with(past, y, view).seen
-        return self.self_attention.weights(y, seen, view).mean(dim=1)
+    def weights(self, x: Tensor, cache: KeyValueCache | None, mask: AttentionMask) -> Tensor:
+        """Return the attention [B, T, S] of `x` to itself and the cache, averaged over heads."""
+        y = self.self_residual.sublayer_input(x)
+        memory = self._extend(cache, y, mask).key_values
+        return self.self_attention.weights(y, memory, mask).mean(dim=1)
 
-    def _with(self, past: Past | None, y: Tensor, view: View) -> Past:
-        new = self.self_attention.key_values(y, view.start)
-        return past.append(new) if past else Past.begin(new)
+    def _extend(self, cache: KeyValueCache | None, y: Tensor, mask: AttentionMask) -> KeyValueCache:
+        new = self.self_attention.key_values(y, mask.start)
+        return cache.append(new) if cache else KeyValueCache.create(new)
 
 
-class SelfLayer(LayerWithPast):
-    """Self-attention, then feed-forward: the layer of an encoder, and of a decoder alone."""
+class TransformerLayer(SelfAttentionLayer):
+    """Self-attention and feed-forward: a layer of an encoder or of a decoder-only model."""
 
-    def __init__(self, config: AttentionConfig, depth: Depth) -> None:
-        super().__init__(config, depth)
+    def __init__(self, config: AttentionConfig, scales: DeepNormScales) -> None:
+        super().__init__(config, scales)
         self.feed_forward = FeedForward(config)
-        self.feed_forward_residual = Residual(config, depth)
+        self.feed_forward_residual = Residual(config, scales)
 
-    def forward(self, x: Tensor, past: Past | None, view: View) -> tuple[Tensor, Past]:
-        """Read new positions `x` [B, T, D]; return them and all positions seen so far."""
-        x, past = self.look_back(x, past, view)
-        return self.feed_forward_residual.around(x, self.feed_forward), past
+    def forward(
+        self, x: Tensor, cache: KeyValueCache | None, mask: AttentionMask
+    ) -> tuple[Tensor, KeyValueCache]:
+        """Transform new positions `x` [B, T, D]; return them and the extended cache."""
+        x, cache = self.self_attend(x, cache, mask)
+        return self.feed_forward_residual.run(x, self.feed_forward), cache
 
 
 class ScaledEmbedding(nn.Embedding):
-    """Embeddings multiplied by sqrt(D), so that they are as large as the positions (3.4)."""
+    """Embeddings scaled by sqrt(D) to match the positions (Vaswani et al. 2017, section 3.4)."""
 
     def __init__(self, vocab_size: int, d_model: int) -> None:
         super().__init__(vocab_size, d_model)
@@ -155,14 +161,14 @@ class ScaledEmbedding(nn.Embedding):
         nn.init.normal_(self.weight, std=d_model**-0.5)
 
     def forward(self, ids: Tensor) -> Tensor:
-        """The vectors [B, T, D] of `ids` [B, T]."""
+        """Return the embeddings [B, T, D] of `ids` [B, T]."""
         return super().forward(ids) * self.scale
 
 
-class PieceModel(TrainableModel[S]):
-    """A model that begins with embeddings and ends with logits, tied or separate.
+class EmbeddedModel(TrainableModel[StateT]):
+    """Base class of all architectures: embeddings and output projection, tied or separate.
 
-    What is between them is made by each architecture, before `_finish`.
+    A subclass creates its layers and then calls `_build_output`.
     """
 
     def __init__(self, config: ModelConfig, source_size: int, target_size: int) -> None:
@@ -174,49 +180,49 @@ class PieceModel(TrainableModel[S]):
             else ScaledEmbedding(target_size, config.d_model)
         )
         self.dropout = Dropout(config.dropout)
-        self._limit = config.n_positions
+        self._n_positions = config.n_positions
 
-    def _finish(self, config: ModelConfig, target_size: int) -> None:
-        """Add the output, and draw all maps; tied matrices are those of the embeddings."""
+    def _build_output(self, config: ModelConfig, target_size: int) -> None:
+        """Add the output projection, initialize all linear layers, and tie the embeddings."""
         self.to_logits = nn.Linear(config.d_model, target_size, bias=False)
-        initialise(self)
+        initialize_linears(self)
         if config.tied_embeddings != "none":
             self.to_logits.weight = self.target_embedding.weight
 
     @property
     def output_weight(self) -> Tensor:
-        """The matrix [V, D] that makes logits."""
+        """Output projection [V, D] from hidden states to logits."""
         return self.to_logits.weight
 
     @property
     def n_positions(self) -> int | None:
-        """What can be learned is limited."""
-        return self._limit
+        """Maximum length of a source or target; None means unlimited."""
+        return self._n_positions
 
 
 def build_norm(config: AttentionConfig) -> nn.Module:
-    """The norm that `config` names."""
+    """Return a new norm of kind `config.norm_kind`."""
     if config.norm_kind == "rms":
         return RmsNorm(config.d_model)
     return nn.LayerNorm(config.d_model, NORM_EPSILON)
 
 
-def final_norm(config: AttentionConfig) -> nn.Module:
-    """With norms before the sub-layers the sum itself is never normalised, so it is in the end."""
+def build_final_norm(config: AttentionConfig) -> nn.Module:
+    """Return the norm of a stack's output: pre-norm layers leave the residual sum unnormalized."""
     return build_norm(config) if config.norm == "pre" else nn.Identity()
 
 
-def stack(layers: Iterable[Layer]) -> Sequence[Layer]:
-    """A registered list of layers that keeps their type, which nn.ModuleList forgets."""
-    return cast(Sequence[Layer], nn.ModuleList(layers))
+def module_list(layers: Iterable[LayerT]) -> Sequence[LayerT]:
+    """Return an `nn.ModuleList` of the layers, typed as a sequence of their class."""
+    return cast(Sequence[LayerT], nn.ModuleList(layers))
 
 
-def initialise(model: nn.Module) -> None:
-    """Xavier's uniform distribution for all maps, as in the authors' code."""
+def initialize_linears(model: nn.Module) -> None:
+    """Initialize all linear layers with Xavier uniform, scaled by the DeepNorm gains."""
     gains = {
-        id(module): layer.depth.gain
+        id(module): layer.scales.gain
         for layer in model.modules()
-        if isinstance(layer, LayerWithPast)
+        if isinstance(layer, SelfAttentionLayer)
         for name, module in layer.named_modules()
         if not name.endswith(("to_queries", "to_keys"))
     }

@@ -1,47 +1,46 @@
-"""The recurrent encoder-decoder with attention (Bahdanau et al. 2015, Luong et al. 2015)."""
+"""Recurrent encoder-decoder with attention (Bahdanau et al. 2015, Luong et al. 2015)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
-import torch.nn.functional as F  # noqa: N812  (torch's own name for it)
+import torch.nn.functional as F  # noqa: N812  (PyTorch's convention)
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-from mtcli.config import RnnConfig
+from mtcli.config.rnn import RnnConfig
 from mtcli.models.base import State
-from mtcli.models.layers import PieceModel, stack
-from mtcli.models.recurrence import CELLS, Shared, States, initialise_cells
-from mtcli.tokenizer import PAD_ID
+from mtcli.models.layers import EmbeddedModel, module_list
+from mtcli.models.rnn_cells import CELLS, CellState, DeferredMatrix, initialize_cells
 
 
 @dataclass(frozen=True)
-class Seen(State):
-    """What attention looks at."""
+class SourceMemory(State):
+    """Keys and values of the encoded source, with its mask."""
 
     keys: Tensor  # [B, S, D]
     values: Tensor  # [B, S, D]
-    mask: Tensor  # [B, 1, S]
+    mask: Tensor  # [B, 1, S], False for padding
 
 
 @dataclass(frozen=True)
 class RnnState(State):
-    """The encoded source, and what the decoder remembers of the target."""
+    """Encoded source and decoder state."""
 
-    seen: Seen | None  # None: the decoder does not look back
-    states: tuple[States, ...]  # of each layer, [B, D]
-    vector: Tensor  # [B, D]: what the last step has made of all that
+    memory: SourceMemory | None  # None without attention
+    cells: tuple[CellState, ...]  # per decoder layer, [B, D]
+    attention_vector: Tensor  # [B, D], output of the last step, input of the next
 
     def reorder(self, rows: Tensor) -> "RnnState":
-        """Only the target differs between the rows of a sentence; the source stays where it is."""
-        return replace(replace(self, seen=None).select(rows), seen=self.seen)
+        """Return the reordered decoder state; all rows of a sentence share the source."""
+        return replace(replace(self, memory=None).select(rows), memory=self.memory)
 
 
-class Attention(nn.Module):
-    """Luong's attention: look at the source, and make one vector of what is seen and remembered.
+class LuongAttention(nn.Module):
+    """Luong's global attention.
 
-    The vector is tanh(W [context; h]); the part of W that reads the context is applied to the
-    source once, and not to every mixture of it.
+    The attention vector is tanh(W [context; h]). The part of W that multiplies the context is
+    applied to the source once per sentence instead of to the context of every step.
     """
 
     def __init__(self, width: int, score: str) -> None:
@@ -51,22 +50,23 @@ class Attention(nn.Module):
         self.to_keys = nn.Linear(width, width, bias=False) if has_keys else nn.Identity()
         self.to_values = nn.Linear(width, width, bias=False)
         self.to_output = nn.Linear(width, width, bias=False)
-        self.additive = Additive(width) if score == "additive" else None
+        self.additive = AdditiveScore(width) if score == "additive" else None
 
-    def seen(self, memory: Tensor, mask: Tensor) -> Seen:
-        """What the source [B, S, D] offers to whoever looks at it."""
-        return Seen(self.to_keys(memory) * self.scale, self.to_values(memory), mask)
+    def project(self, encoded: Tensor, mask: Tensor) -> SourceMemory:
+        """Return the keys and values of the encoded source [B, S, D] with its mask [B, 1, S]."""
+        return SourceMemory(self.to_keys(encoded) * self.scale, self.to_values(encoded), mask)
 
-    def look(self, seen: Seen) -> "Look":
-        """What can be asked many times, for one position or for many."""
-        penalty = torch.zeros_like(seen.mask, dtype=seen.keys.dtype)
-        penalty = penalty.masked_fill(~seen.mask, -torch.inf)  # [B, 1, S]
-        score = self.additive.score(seen.keys) if self.additive else Shared(seen.keys)
-        return Look(score, penalty, Shared(seen.values.mT), Shared(self.to_output.weight))
+    def bind(self, memory: SourceMemory) -> "BoundAttention":
+        """Return the attention to `memory`, for any number of steps."""
+        additive_mask = torch.zeros_like(memory.mask, dtype=memory.keys.dtype)
+        additive_mask = additive_mask.masked_fill(~memory.mask, -torch.inf)  # [B, 1, S]
+        score = self.additive.bind(memory.keys) if self.additive else DeferredMatrix(memory.keys)
+        values, to_output = DeferredMatrix(memory.values.mT), DeferredMatrix(self.to_output.weight)
+        return BoundAttention(score, additive_mask, values, to_output)
 
 
-class Additive(nn.Module):
-    """Bahdanau's score v tanh(W h + U m), where the keys are U m."""
+class AdditiveScore(nn.Module):
+    """Bahdanau's score v tanh(W h + U m); the keys are U m."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -74,143 +74,161 @@ class Additive(nn.Module):
         self.to_score = nn.Parameter(torch.empty(width))
         nn.init.uniform_(self.to_score, -(width**-0.5), width**-0.5)
 
-    def score(self, keys: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
-        """A function of what looks [B, T, D] and of a penalty; it returns scores [B, T, S]."""
-        to_queries = Shared(self.to_queries.weight)
+    def bind(self, keys: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
+        """Return a function from hidden states [B, T, D] and an additive mask to scores [B, T, S].
 
-        def score(h: Tensor, penalty: Tensor) -> Tensor:
-            queries = to_queries(h.flatten(0, 1), self.to_queries.bias).view(h.shape)[
-                :, :, None
-            ]  # [B, T, 1, D]
-            return (queries + keys[:, None]).tanh() @ self.to_score + penalty
+        `keys` has shape [B, S, D].
+        """
+        to_queries = DeferredMatrix(self.to_queries.weight)
+
+        def score(hidden: Tensor, additive_mask: Tensor) -> Tensor:
+            queries = to_queries(hidden.flatten(0, 1), self.to_queries.bias)  # [B*T, D]
+            queries = queries.view(hidden.shape)[:, :, None]  # [B, T, 1, D]
+            return (queries + keys[:, None]).tanh() @ self.to_score + additive_mask
 
         return score
 
 
 @dataclass(frozen=True)
-class Look:
-    """Attention to sentences that are known already."""
+class BoundAttention:
+    """Attention to the encoded sentences of one batch."""
 
     score: Callable[[Tensor, Tensor], Tensor]
-    penalty: Tensor  # [B, 1, S]: nothing for words, infinite for padding
-    values: Shared
-    to_output: Shared
+    additive_mask: Tensor  # [B, 1, S], 0 for tokens and minus infinity for padding
+    values: DeferredMatrix
+    to_output: DeferredMatrix
 
-    def weights(self, h: Tensor) -> Tensor:
-        """How much `h` [B, T, D] looks at each position of the source: [B, T, S]."""
-        return self.score(h, self.penalty).softmax(dim=-1)
+    def weights(self, hidden: Tensor) -> Tensor:
+        """Return the attention weights [B, T, S] of hidden states [B, T, D]."""
+        return self.score(hidden, self.additive_mask).softmax(dim=-1)
 
-    def __call__(self, h: Tensor) -> Tensor:
-        """The vectors [B, T, D] that `h` [B, T, D] and what it sees are made into."""
-        remembered = self.to_output(h.flatten(0, 1)).view(h.shape)
-        return self.values(self.weights(h), remembered).tanh()
+    def __call__(self, hidden: Tensor) -> Tensor:
+        """Return the attention vectors [B, T, D] of hidden states [B, T, D]."""
+        from_hidden = self.to_output(hidden.flatten(0, 1)).view(hidden.shape)
+        return self.values(self.weights(hidden), from_hidden).tanh()
 
 
-class Rnn(PieceModel[RnnState]):
-    """A bidirectional encoder, and a decoder that looks back at it, or begins where it ends."""
+class Rnn(EmbeddedModel[RnnState]):
+    """Bidirectional encoder, and a decoder that starts from the encoder's last state."""
 
     def __init__(self, config: RnnConfig, source_size: int, target_size: int) -> None:
         super().__init__(config, source_size, target_size)
         width, cell = config.d_model, CELLS[config.cell]
-        self.encoder = stack(
+        self.encoder = module_list(
             cell(width, width // 2, batch_first=True, bidirectional=True)
             for _ in range(config.n_encoder_layers)
         )
-        self.decoder = stack(
+        self.decoder = module_list(
             cell(width, width, batch_first=True) for _ in range(config.n_decoder_layers)
         )
         self.to_start = nn.ModuleList(
             nn.Linear(width, config.n_decoder_layers * width) for _ in range(cell.n_states)
         )
-        self.attention = None if config.attention == "none" else Attention(width, config.attention)
+        has_attention = config.attention != "none"
+        self.attention = LuongAttention(width, config.attention) if has_attention else None
         self.to_gates = (  # input feeding
-            nn.Linear(width, config.n_gates * width, bias=False) if config.is_fed else None
+            nn.Linear(width, config.n_gates * width, bias=False)
+            if config.has_input_feeding
+            else None
         )
-        self._finish(config, target_size)
-        initialise_cells([*self.encoder, *self.decoder])
+        self._build_output(config, target_size)
+        initialize_cells([*self.encoder, *self.decoder])
 
-    # Packed sequences and loops of any length are not for torch.compile.
+    # torch.compile does not support packed sequences or loops of variable length.
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def encode(self, source: Tensor) -> RnnState:
-        """Read padded source ids [B, S]."""
-        is_word = source != PAD_ID
-        lengths = is_word.sum(dim=1).cpu()
+        """Encode padded source ids [B, S]."""
+        is_token = source != self.special.pad
+        lengths = is_token.sum(dim=1).cpu()
         ids = pack_padded_sequence(source, lengths, batch_first=True, enforce_sorted=False)
         x = ids._replace(data=self.source_embedding(ids.data))
         for layer in self.encoder:
             x = x._replace(data=self.dropout(x.data))
-            x, last = layer.along(x)
-        return RnnState(self._seen(x, is_word), *self._start(last))
+            x, last = layer.run(x)
+        return RnnState(self._source_memory(x, is_token), *self._start(last))
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def read(self, target: Tensor, state: RnnState) -> tuple[Tensor, RnnState]:
-        """Read the next target ids [B, T]."""
-        _, vectors, state = self._walk(target, state)
-        return self.dropout(vectors), state
+    def decode_hidden(self, target: Tensor, state: RnnState) -> tuple[Tensor, RnnState]:
+        """Decode the next target ids [B, T]; return hidden states [B, T, D] and the new state."""
+        _, outputs, state = self._decode_steps(target, state)
+        return self.dropout(outputs), state
 
     def alignment(self, source: Tensor, target: Tensor) -> Tensor | None:
-        """How much each position of `target` [B, T] looks at each of `source` [B, S]: [B, T, S]."""
-        state = self.encode(source)
-        if self.attention is None or state.seen is None:
-            return None
-        shown, _, _ = self._walk(target, state)
-        return self.attention.look(state.seen).weights(shown)
+        """Return the attention [B, T, S] of each target position to each source position.
 
-    def _walk(self, target: Tensor, state: RnnState) -> tuple[Tensor, Tensor, RnnState]:
-        """What the last layer shows at each position of `target`, what is made of it, the state."""
-        if self.attention is None or state.seen is None:
-            shown, states = self._run(target, state.states)
-            return shown, shown, replace(state, states=states)
-        look = self.attention.look(state.seen)
-        if self.to_gates is not None:
-            return self._step_by_step(target, state, look, Shared(self.to_gates.weight))
-        shown, states = self._run(target, state.states)
-        return shown, look(shown), replace(state, states=states)
-
-    def _run(self, target: Tensor, states: tuple[States, ...]) -> tuple[Tensor, tuple[States, ...]]:
-        """Layer after layer, each for all positions at once; return what is shown, and states."""
-        x, after = self.target_embedding(target), []
-        for layer, before in zip(self.decoder, states, strict=True):
-            x, last = layer.along(self.dropout(x), tuple(state[None] for state in before))
-            after.append(tuple(state[0] for state in last))
-        return x, tuple(after)
-
-    def _step_by_step(
-        self, target: Tensor, state: RnnState, look: Look, fed: Shared
-    ) -> tuple[Tensor, Tensor, RnnState]:
-        """Position after position, each of which is fed what the one before has made.
-
-        What does not depend on the one before is made for all positions at once.
+        Return None if the model has no attention.
         """
-        words = self.dropout(self.target_embedding(target.mT))  # [T, B, D]
-        maps = [layer.input_map() for layer in self.decoder]
-        inputs = F.linear(words, *maps[0])  # [T, B, gates]
-        read = [Shared(matrix) for matrix, _ in maps]
-        recurrent = [Shared(layer.weight_hh_l0) for layer in self.decoder]
-        states, vector = list(state.states), state.vector
-        shown, vectors = [], []
-        for gates in inputs.unbind():
-            gates = fed(vector, gates)
+        state = self.encode(source)
+        if self.attention is None or state.memory is None:
+            return None
+        hidden, _, _ = self._decode_steps(target, state)
+        return self.attention.bind(state.memory).weights(hidden)
+
+    def _decode_steps(self, target: Tensor, state: RnnState) -> tuple[Tensor, Tensor, RnnState]:
+        """Return hidden states and attention vectors, both [B, T, D], and the new state.
+
+        Without attention, the attention vectors are the hidden states.
+        """
+        if self.attention is None or state.memory is None:
+            hidden, cells = self._run_layers(target, state.cells)
+            return hidden, hidden, replace(state, cells=cells)
+        attend = self.attention.bind(state.memory)
+        if self.to_gates is not None:
+            to_gates = DeferredMatrix(self.to_gates.weight)
+            return self._decode_with_feeding(target, state, attend, to_gates)
+        hidden, cells = self._run_layers(target, state.cells)
+        return hidden, attend(hidden), replace(state, cells=cells)
+
+    def _run_layers(
+        self, target: Tensor, cells: tuple[CellState, ...]
+    ) -> tuple[Tensor, tuple[CellState, ...]]:
+        """Run each layer over all positions at once; return hidden states and the last states."""
+        x, new_cells = self.target_embedding(target), []
+        for layer, cell in zip(self.decoder, cells, strict=True):
+            x, last = layer.run(self.dropout(x), tuple(state[None] for state in cell))
+            new_cells.append(tuple(state[0] for state in last))
+        return x, tuple(new_cells)
+
+    def _decode_with_feeding(
+        self, target: Tensor, state: RnnState, attend: BoundAttention, to_gates: DeferredMatrix
+    ) -> tuple[Tensor, Tensor, RnnState]:
+        """Decode step by step, feeding each attention vector to the next step.
+
+        The embeddings' contribution to the gates of the first layer does not depend on the
+        attention vectors, so it is computed for all positions at once.
+        """
+        embedded = self.dropout(self.target_embedding(target.mT))  # [T, B, D]
+        projections = [layer.input_projection() for layer in self.decoder]
+        first_gates = F.linear(embedded, *projections[0])  # [T, B, n_gates*D]
+        input_weights = [DeferredMatrix(weight) for weight, _ in projections]
+        recurrent_weights = [DeferredMatrix(layer.weight_hh_l0) for layer in self.decoder]
+        cells, attention_vector = list(state.cells), state.attention_vector
+        hidden, attention_vectors = [], []
+        for gates in first_gates.unbind():
+            gates = to_gates(attention_vector, gates)
             for i, layer in enumerate(self.decoder):
                 if i > 0:
-                    gates = read[i](self.dropout(states[i - 1][0]), maps[i][1])
-                states[i] = layer.step(gates, recurrent[i], states[i])
-            shown.append(states[-1][0])
-            vector = look(shown[-1][:, None])[:, 0]
-            vectors.append(vector)
-        after = RnnState(state.seen, tuple(states), vector)
-        return torch.stack(shown, dim=1), torch.stack(vectors, dim=1), after
+                    gates = input_weights[i](self.dropout(cells[i - 1][0]), projections[i][1])
+                cells[i] = layer.step(gates, recurrent_weights[i], cells[i])
+            hidden.append(cells[-1][0])
+            attention_vector = attend(hidden[-1][:, None])[:, 0]
+            attention_vectors.append(attention_vector)
+        new_state = RnnState(state.memory, tuple(cells), attention_vector)
+        return torch.stack(hidden, dim=1), torch.stack(attention_vectors, dim=1), new_state
 
-    def _seen(self, x: PackedSequence, is_word: Tensor) -> Seen | None:
+    def _source_memory(self, x: PackedSequence, is_token: Tensor) -> SourceMemory | None:
         if self.attention is None:
             return None
-        memory, _ = pad_packed_sequence(x, batch_first=True, total_length=is_word.size(1))
-        return self.attention.seen(memory, is_word[:, None])
+        encoded, _ = pad_packed_sequence(x, batch_first=True, total_length=is_token.size(1))
+        return self.attention.project(encoded, is_token[:, None])
 
-    def _start(self, last: States) -> tuple[tuple[States, ...], Tensor]:
-        """The states of all layers of the decoder before its first step, and nothing to feed."""
-        maps = zip(self.to_start, last, strict=True)
-        each = [to_start(ends.transpose(0, 1).flatten(1)).tanh() for to_start, ends in maps]
-        by_layer = zip(*(states.chunk(len(self.decoder), dim=-1) for states in each), strict=True)
-        states = tuple(by_layer)  # of each layer, [B, D]
-        return states, torch.zeros_like(states[0][0])
+    def _start(self, last: CellState) -> tuple[tuple[CellState, ...], Tensor]:
+        """Return the decoder's initial cell states, and a zero attention vector [B, D].
+
+        `last` contains the final states [2, B, D/2] of both directions of the last encoder layer.
+        """
+        pairs = zip(self.to_start, last, strict=True)
+        starts = [to_start(ends.transpose(0, 1).flatten(1)).tanh() for to_start, ends in pairs]
+        by_layer = zip(*(start.chunk(len(self.decoder), dim=-1) for start in starts), strict=True)
+        cells = tuple(by_layer)  # per layer, [B, D]
+        return cells, torch.zeros_like(cells[0][0])

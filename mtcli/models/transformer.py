@@ -1,142 +1,148 @@
-"""The encoder-decoder transformer of "Attention is all you need" (Vaswani et al. 2017)."""
+"""Encoder-decoder transformer ("Attention is all you need", Vaswani et al. 2017)."""
 
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from mtcli.config import TransformerConfig
-from mtcli.models.attention import Attention, KeyValues, Past
+from mtcli.config.transformers import TransformerConfig
+from mtcli.models.attention import Attention, KeyValueCache, KeyValues
 from mtcli.models.base import State
 from mtcli.models.layers import (
-    Depth,
+    DeepNormScales,
+    EmbeddedModel,
     FeedForward,
-    LayerWithPast,
-    PieceModel,
     Residual,
-    SelfLayer,
-    final_norm,
-    stack,
+    SelfAttentionLayer,
+    TransformerLayer,
+    build_final_norm,
+    module_list,
 )
-from mtcli.models.positions import added_positions
-from mtcli.models.relations import Relation
-from mtcli.models.view import View
-from mtcli.tokenizer import PAD_ID
+from mtcli.models.masks import AttentionMask
+from mtcli.models.positions import DotProductAttention, build_added_positions
 
 
 @dataclass(frozen=True)
 class TransformerState(State):
-    """The encoded source, and the target as far as it is known."""
+    """Encoded source and cached target."""
 
-    memory: tuple[KeyValues, ...]  # per layer: the encoded source, [B, H, S, E]
-    words: Tensor  # [B, S]: where the source is not padding
-    past: tuple[Past, ...] = ()  # per layer: the target so far; empty before the first step
+    memory: tuple[KeyValues, ...]  # source keys and values per decoder layer, [B, K, S, E]
+    is_token: Tensor  # [B, S], False for source padding
+    cache: tuple[KeyValueCache, ...] = ()  # per decoder layer; empty before the first step
 
     @property
-    def n_known(self) -> int:
-        """How many target positions are already in `past`."""
-        return self.past[0].length if self.past else 0
+    def n_decoded(self) -> int:
+        """Number of target positions in the cache."""
+        return self.cache[0].length if self.cache else 0
 
     def reorder(self, rows: Tensor) -> "TransformerState":
-        """Only the target differs between the rows of a sentence; the source stays where it is."""
-        return replace(self, past=tuple(past.select(rows) for past in self.past))
+        """Return the state with reordered caches; all rows of a sentence share the source."""
+        return replace(self, cache=tuple(cache.select(rows) for cache in self.cache))
 
 
 @dataclass(frozen=True)
-class Sight:
-    """What new target positions may look at: the target so far, and the source."""
+class DecoderMasks:
+    """Masks of self-attention (target) and cross-attention (source)."""
 
-    target: View
-    source: View
+    target: AttentionMask
+    source: AttentionMask
 
 
-class DecoderLayer(LayerWithPast):
-    """Masked self-attention over the target, cross-attention to the source, feed-forward."""
+class DecoderLayer(SelfAttentionLayer):
+    """Causal self-attention, cross-attention to the source, feed-forward."""
 
-    def __init__(self, config: TransformerConfig, depth: Depth) -> None:
-        super().__init__(config, depth)
-        self.cross_attention = Attention(config, Relation())
-        self.cross_residual = Residual(config, depth)
+    def __init__(self, config: TransformerConfig, scales: DeepNormScales) -> None:
+        super().__init__(config, scales)
+        self.cross_attention = Attention(config, DotProductAttention())
+        self.cross_residual = Residual(config, scales)
         self.feed_forward = FeedForward(config)
-        self.feed_forward_residual = Residual(config, depth)
+        self.feed_forward_residual = Residual(config, scales)
 
     def forward(
-        self, x: Tensor, past: Past | None, memory: KeyValues, sight: Sight
-    ) -> tuple[Tensor, Past]:
-        """Read new positions `x` [B, T, D]; return them and all target positions seen so far."""
-        x, past = self.look_back(x, past, sight.target)
-        y = self.cross_residual.before(x)
-        x = self.cross_residual.after(x, self.cross_attention(y, memory, sight.source))
-        return self.feed_forward_residual.around(x, self.feed_forward), past
+        self, x: Tensor, cache: KeyValueCache | None, memory: KeyValues, masks: DecoderMasks
+    ) -> tuple[Tensor, KeyValueCache]:
+        """Transform new positions `x` [B, T, D]; return them and the extended cache."""
+        x, cache = self.self_attend(x, cache, masks.target)
+        y = self.cross_residual.sublayer_input(x)
+        x = self.cross_residual.add_output(x, self.cross_attention(y, memory, masks.source))
+        return self.feed_forward_residual.run(x, self.feed_forward), cache
 
-    def alignment(self, x: Tensor, memory: KeyValues, sight: Sight) -> Tensor:
-        """How much the positions of `x` [B, T, D] look at the source, on average of the heads."""
-        x, _ = self.look_back(x, None, sight.target)
-        y = self.cross_residual.before(x)
-        return self.cross_attention.weights(y, memory, sight.source).mean(dim=1)  # [B, T, S]
+    def alignment(self, x: Tensor, memory: KeyValues, masks: DecoderMasks) -> Tensor:
+        """Return the cross-attention [B, T, S] of `x` [B, T, D], averaged over heads."""
+        x, _ = self.self_attend(x, None, masks.target)
+        y = self.cross_residual.sublayer_input(x)
+        return self.cross_attention.weights(y, memory, masks.source).mean(dim=1)
 
 
-class Transformer(PieceModel[TransformerState]):
-    """Encoder and decoder stacks between tied or separate embeddings."""
+class Transformer(EmbeddedModel[TransformerState]):
+    """Encoder-decoder transformer."""
 
     def __init__(self, config: TransformerConfig, source_size: int, target_size: int) -> None:
         super().__init__(config, source_size, target_size)
         self.config = config
-        self.source_positions = added_positions(config)
-        self.target_positions = added_positions(config)
-        encoder, decoder = _depths(config)
-        self.encoder = stack(SelfLayer(config, encoder) for _ in range(config.n_encoder_layers))
-        self.decoder = stack(DecoderLayer(config, decoder) for _ in range(config.n_decoder_layers))
-        self.encoder_norm = final_norm(config)
-        self.decoder_norm = final_norm(config)
-        self._finish(config, target_size)
+        self.source_positions = build_added_positions(config)
+        self.target_positions = build_added_positions(config)
+        encoder_scales, decoder_scales = _deep_norm_scales(config)
+        self.encoder = module_list(
+            TransformerLayer(config, encoder_scales) for _ in range(config.n_encoder_layers)
+        )
+        self.decoder = module_list(
+            DecoderLayer(config, decoder_scales) for _ in range(config.n_decoder_layers)
+        )
+        self.encoder_norm = build_final_norm(config)
+        self.decoder_norm = build_final_norm(config)
+        self._build_output(config, target_size)
 
     def encode(self, source: Tensor) -> TransformerState:
-        """Read padded source ids [B, S]."""
-        words, n, device = source != PAD_ID, source.size(1), source.device
-        view = View(n, n, device, words, window=self.config.window)
-        places = torch.arange(n, device=device)
-        x = self.dropout(self.source_positions(self.source_embedding(source), places))  # [B, S, D]
+        """Encode padded source ids [B, S]."""
+        is_token, n, device = source != self.special.pad, source.size(1), source.device
+        mask = AttentionMask(n, n, device, is_token, window=self.config.window)
+        positions = torch.arange(n, device=device)
+        x = self.source_positions(self.source_embedding(source), positions)  # [B, S, D]
+        x = self.dropout(x)
         for layer in self.encoder:
-            x, _ = layer(x, None, view)
+            x, _ = layer(x, None, mask)
         x = self.encoder_norm(x)
         memory = tuple(layer.cross_attention.key_values(x) for layer in self.decoder)
-        return TransformerState(memory, words)
+        return TransformerState(memory, is_token)
 
-    def read(self, target: Tensor, state: TransformerState) -> tuple[Tensor, TransformerState]:
-        """Read the next target ids [B, T]."""
-        x, sight = self._embed_target(target, state)
-        pasts = []
+    def decode_hidden(
+        self, target: Tensor, state: TransformerState
+    ) -> tuple[Tensor, TransformerState]:
+        """Decode the next target ids [B, T]; return hidden states [B, T, D] and the new state."""
+        x, masks = self._embed_target(target, state)
+        caches = []
         for i, layer in enumerate(self.decoder):
-            past = state.past[i] if state.past else None
-            x, past = layer(x, past, state.memory[i], sight)
-            pasts.append(past)
-        return self.decoder_norm(x), replace(state, past=tuple(pasts))
+            cache = state.cache[i] if state.cache else None
+            x, cache = layer(x, cache, state.memory[i], masks)
+            caches.append(cache)
+        return self.decoder_norm(x), replace(state, cache=tuple(caches))
 
     def alignment(self, source: Tensor, target: Tensor) -> Tensor:
-        """How much each position of `target` [B, T] looks at each of `source` [B, S]: [B, T, S]."""
-        state, at = self.encode(source), self.config.alignment_layer
-        x, sight = self._embed_target(target, state)
-        for memory, layer in zip(state.memory, self.decoder[:at], strict=False):
-            x, _ = layer(x, None, memory, sight)
-        return self.decoder[at].alignment(x, state.memory[at], sight)
+        """Return the cross-attention [B, T, S] of layer `config.alignment_layer`."""
+        state, index = self.encode(source), self.config.alignment_layer
+        x, masks = self._embed_target(target, state)
+        for memory, layer in zip(state.memory, self.decoder[:index], strict=False):
+            x, _ = layer(x, None, memory, masks)
+        return self.decoder[index].alignment(x, state.memory[index], masks)
 
-    def _embed_target(self, target: Tensor, state: TransformerState) -> tuple[Tensor, Sight]:
-        """The vectors [B, T, D] of new target positions, and what they may look at."""
-        n_new, start, device = target.size(1), state.n_known, target.device
-        places = torch.arange(start, start + n_new, device=device)
-        x = self.dropout(self.target_positions(self.target_embedding(target), places))
-        own = View(
+    def _embed_target(self, target: Tensor, state: TransformerState) -> tuple[Tensor, DecoderMasks]:
+        """Return the embeddings [B, T, D] of new target ids, and their masks."""
+        n_new, start, device = target.size(1), state.n_decoded, target.device
+        positions = torch.arange(start, start + n_new, device=device)
+        x = self.dropout(self.target_positions(self.target_embedding(target), positions))
+        target_mask = AttentionMask(
             n_new, start + n_new, device, start=start, is_causal=True, window=self.config.window
         )
-        return x, Sight(own, View(n_new, state.words.size(1), device, state.words))
+        source_mask = AttentionMask(n_new, state.is_token.size(1), device, state.is_token)
+        return x, DecoderMasks(target_mask, source_mask)
 
 
-def _depths(config: TransformerConfig) -> tuple[Depth, Depth]:
-    """The balance of encoder and decoder, as DeepNorm's authors derive it for both together."""
+def _deep_norm_scales(config: TransformerConfig) -> tuple[DeepNormScales, DeepNormScales]:
+    """Return the scales of encoder and decoder (Wang et al. 2022, encoder-decoder case)."""
     if not config.deep_norm:
-        return Depth(), Depth()
+        return DeepNormScales(), DeepNormScales()
     n, m = config.n_encoder_layers, config.n_decoder_layers
     gains = 0.87 / (n**4 * m) ** (1 / 16), (12 * m) ** -0.25
-    encoder, decoder = map(Depth, config.residual_scales, gains)
+    encoder, decoder = map(DeepNormScales, config.residual_scales, gains)
     return encoder, decoder

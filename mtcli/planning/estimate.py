@@ -1,68 +1,70 @@
-"""What a configuration will cost: parameters, memory, time. Estimates, and said to be so."""
+"""Estimates of the parameters, memory and training time of a configuration."""
 
 import math
 from dataclasses import dataclass
 
-from mtcli.config import Config, Maps
-from mtcli.planning.machine import Machine
-from mtcli.planning.survey import Survey
+from mtcli.config.base import LinearGroup
+from mtcli.config.sections import Config
+from mtcli.hardware import Hardware
+from mtcli.planning.corpus_stats import CorpusStats
 
 # Calibrated with 3+3 layers of width 256 and 8,000 pieces on a core of 145 GFLOP/s: 3,400 tokens
-# a second; two threads are 1.6 times as fast as one.
+# per second. Two threads are 1.6 times as fast as one.
 _EFFICIENCY = 0.95
 _THREAD_LOSS = 0.32
-_OVERHEAD = 1_100  # FLOPs in whose time a number of a map's output passes norms, dropout and sums
-_FILLED = 0.96  # of a batch; the rest is padding
-_GPU_GFLOPS = 20_000  # what small models get out of one; a guess, for nothing is tried out
-_GPU_STEP_SECONDS = 0.03  # to start its many small programs, however little there is to do
+_OVERHEAD = 1_100  # cost of norms, dropout and sums per output of a linear layer, in FLOPs
+_FILL_RATE = 0.96  # share of a batch that is not padding
+_GPU_GFLOPS = 20_000  # assumed for small models; GPUs are not measured
+_GPU_STEP_SECONDS = 0.03  # kernel launch overhead of a step
 
-_BASE_MEMORY = 350_000_000  # torch itself
-_STRING = 60  # bytes that Python needs for a string besides its characters
-_NUMBER = 4  # bytes of a float and of an id
+_BASE_MEMORY = 350_000_000  # bytes that torch itself uses
+_STRING_OVERHEAD = 60  # bytes of a Python string besides its characters
+_NUMBER_SIZE = 4  # bytes of a float or an id
+_LOGITS = 3 * 2**22  # logits in memory at once; the loss computes them in chunks
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What to expect of a training."""
+    """Expected cost of a training run."""
 
     n_parameters: int
-    memory: int  # bytes at the most, in the memory where the model is trained
+    memory: int  # peak, in bytes, on the device that trains the model
     tokens_per_second: float  # source and target
-    steps: int  # as configured, or as many as fit into the minutes
-    seconds: float  # validations included
-    epochs: float  # times that each pair is seen
+    steps: int  # as configured, or the number that fits in train.minutes
+    seconds: float  # including validations
+    epochs: float
 
 
 @dataclass(frozen=True)
 class Workload:
-    """How many tokens there are, for a given vocabulary."""
+    """Size of the corpus in tokens of a given vocabulary."""
 
-    source_pieces: float  # of a line, the end symbol included
+    source_pieces: float  # mean per line, including EOS
     target_pieces: float
     n_pairs: int
 
     @property
     def tokens(self) -> float:
-        """Of the corpus, both sides."""
+        """Number of source and target tokens in the corpus."""
         return self.n_pairs * (self.source_pieces + self.target_pieces)
 
     @property
     def target_share(self) -> float:
-        """The part of all tokens that is target."""
+        """Share of target tokens among all tokens."""
         return self.target_pieces / (self.source_pieces + self.target_pieces)
 
 
-def workload(config: Config, survey: Survey) -> Workload:
-    """The corpus in the pieces of `config`."""
+def estimate_workload(config: Config, stats: CorpusStats) -> Workload:
+    """Return the size of the corpus with the vocabulary of `config`."""
     tokenizer = config.tokenizer
-    source, target = survey.pieces(tokenizer.vocab_size, is_shared=tokenizer.is_shared)
-    return Workload(source + 1, target + 1, survey.n_pairs)
+    source, target = stats.estimate_pieces(tokenizer.vocab_size, is_shared=tokenizer.is_shared)
+    return Workload(source + 1, target + 1, stats.n_pairs)
 
 
-def estimate(config: Config, survey: Survey, machine: Machine) -> Estimate:
-    """What training with `config` takes, for a corpus and on a machine like these."""
-    work = workload(config, survey)
-    seconds_per_step = step_seconds(config, work, machine)
+def estimate(config: Config, stats: CorpusStats, hardware: Hardware) -> Estimate:
+    """Return the expected cost of training with `config`."""
+    work = estimate_workload(config, stats)
+    seconds_per_step = step_seconds(config, work, hardware)
     per_step = step_tokens(config, work)
     validation = _validation_seconds(config, work, per_step / seconds_per_step)
     interval = config.train.validate_every
@@ -75,7 +77,7 @@ def estimate(config: Config, survey: Survey, machine: Machine) -> Estimate:
     size = config.tokenizer.vocab_size
     return Estimate(
         n_parameters=config.model.n_parameters(size, size),
-        memory=_memory(config, survey, work, is_on_gpu=machine.gpu is not None),
+        memory=_peak_memory(config, stats, work, is_on_gpu=hardware.gpu is not None),
         tokens_per_second=per_step / seconds_per_step,
         steps=steps,
         seconds=seconds,
@@ -84,64 +86,74 @@ def estimate(config: Config, survey: Survey, machine: Machine) -> Estimate:
 
 
 def step_tokens(config: Config, work: Workload) -> float:
-    """Tokens that one step reads: a corpus smaller than a batch is read whole."""
-    batch = min(work.tokens, _FILLED * config.data.batch_tokens)
+    """Return the tokens per step; a batch is never larger than the corpus."""
+    batch = min(work.tokens, _FILL_RATE * config.data.batch_tokens)
     return config.train.accumulate * batch
 
 
-def step_seconds(config: Config, work: Workload, machine: Machine) -> float:
-    """How long one step takes."""
+def step_seconds(config: Config, work: Workload, hardware: Hardware) -> float:
+    """Return the duration of one step."""
     model = config.model
-    tokens = step_tokens(config, work)
-    targets = tokens * work.target_share
-    sides = {"source": tokens - targets, "target": targets}
-    n_guesses = sum(sides[side] for side in model.guesses)
-    flops = n_guesses * 6 * config.tokenizer.vocab_size * model.d_model
-    for maps in model.maps():
-        n_tokens = sum(sides[side] for side in maps.reads)
-        # Two for each weight that a token meets, once forward and twice backward.
-        flops += n_tokens * maps.n * maps.rows * (6 * maps.columns + _OVERHEAD)
+    tokens_of = _tokens_by_side(step_tokens(config, work), work)
+    n_predicted = sum(tokens_of[side] for side in model.predicted_sides)
+    flops = n_predicted * 6 * config.tokenizer.vocab_size * model.d_model
+    for group in model.linear_groups():
+        n_tokens = sum(tokens_of[side] for side in group.sides)
+        # Per token and weight: 2 FLOPs in the forward pass and 4 in the backward pass.
+        flops += n_tokens * group.n_layers * group.rows * (6 * group.columns + _OVERHEAD)
         if config.train.optimizer == "muon":
-            flops += maps.n * _newton_schulz(maps)
-    return flops / _speed(machine) + (_GPU_STEP_SECONDS if machine.gpu else 0)
+            flops += group.n_layers * _newton_schulz_flops(group)
+    return flops / _flops_per_second(hardware) + (_GPU_STEP_SECONDS if hardware.gpu else 0)
 
 
-def _speed(machine: Machine) -> float:
-    """FLOPs a second of training."""
-    if machine.gpu:
+def round_to_digits(number: float, *, digits: int) -> int:
+    """Round `number` to this many significant digits: with two, 4,713 becomes 4,700."""
+    return int(float(f"{number:.{digits - 1}e}"))
+
+
+def _tokens_by_side(tokens: float, work: Workload) -> dict[str, float]:
+    target = tokens * work.target_share
+    return {"source": tokens - target, "target": target}
+
+
+def _flops_per_second(hardware: Hardware) -> float:
+    """Return the FLOPs per second in training."""
+    if hardware.gpu:
         return _GPU_GFLOPS * 1e9
-    return _EFFICIENCY * machine.gflops * 1e9 / math.pow(machine.cores, _THREAD_LOSS)
+    return _EFFICIENCY * hardware.gflops * 1e9 / math.pow(hardware.cores, _THREAD_LOSS)
 
 
-def _newton_schulz(maps: Maps) -> float:
-    """Five iterations for one of the matrices."""
-    short, long = sorted((maps.rows, maps.columns))
+def _newton_schulz_flops(group: LinearGroup) -> float:
+    """Return the FLOPs of Muon's five Newton-Schulz iterations for one matrix of the group."""
+    short, long = sorted((group.rows, group.columns))
     return 5 * (4 * short**2 * long + 2 * short**3)
 
 
 def _validation_seconds(config: Config, work: Workload, tokens_per_second: float) -> float:
-    """The loss of all dev pairs, a third of a training step, and greedy search for some."""
+    """Return the duration of one validation.
+
+    Per token, the loss costs a third of a training step, and greedy search about as much as one.
+    """
     pairs = min(config.data.dev_pairs, max(1, work.n_pairs // 10))
     tokens = pairs * (work.source_pieces + work.target_pieces)
-    searched = min(pairs, config.train.validate_pairs) * work.target_pieces
-    return (tokens / 3 + searched) / tokens_per_second
+    translated = min(pairs, config.train.validate_pairs) * work.target_pieces
+    return (tokens / 3 + translated) / tokens_per_second
 
 
-_LOGITS = 3 * 2**22  # that the loss holds at once
-
-
-def _memory(config: Config, survey: Survey, work: Workload, *, is_on_gpu: bool) -> int:
-    """Weights, gradients and two states of the optimizer; activations; the corpus."""
+def _peak_memory(config: Config, stats: CorpusStats, work: Workload, *, is_on_gpu: bool) -> int:
+    """Return the bytes of weights, gradients, optimizer state, activations and corpus."""
     model, size = config.model, config.tokenizer.vocab_size
+    # Weights, gradients, two optimizer states and the moving average.
     copies = 4 if config.train.ema is None else 5
-    tokens = min(work.tokens, config.data.batch_tokens)
-    targets = tokens * work.target_share
-    sides = {"source": tokens - targets, "target": targets}
-    outputs = sum(m.n * m.rows * sum(sides[side] for side in m.reads) for m in model.maps())
-    # Calibrated like the speed, with 4,096 tokens: a peak of 1.0 GB.
+    tokens_of = _tokens_by_side(min(work.tokens, config.data.batch_tokens), work)
+    outputs = sum(
+        group.n_layers * group.rows * sum(tokens_of[side] for side in group.sides)
+        for group in model.linear_groups()
+    )
+    # Calibrated with the same model as the speed and 4,096 tokens: a peak of 1.0 GB.
     activations = 3.3 * outputs + _LOGITS
-    corpus = work.tokens * _NUMBER + work.n_pairs * (
-        survey.source.characters + survey.target.characters + 2 * _STRING
+    corpus = work.tokens * _NUMBER_SIZE + work.n_pairs * (
+        stats.source.characters + stats.target.characters + 2 * _STRING_OVERHEAD
     )
     numbers = copies * model.n_parameters(size, size) + activations
-    return round(_BASE_MEMORY + numbers * _NUMBER + (0 if is_on_gpu else corpus))
+    return round(_BASE_MEMORY + numbers * _NUMBER_SIZE + (0 if is_on_gpu else corpus))

@@ -1,63 +1,68 @@
-"""The plan of a training: what was chosen and why, what it will cost, and how it is told."""
+"""Training plan: chosen settings with reasons, expected cost, and both as text."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mtcli.config import Config, Setting, flat, load_config
-from mtcli.data import Corpus
+from mtcli.config.load import Setting, flatten, load_config
+from mtcli.config.sections import Config
+from mtcli.data.corpus import Corpus
+from mtcli.hardware import Hardware, detect_hardware
 from mtcli.planning.choices import Choice, choose
-from mtcli.planning.estimate import Estimate, estimate
-from mtcli.planning.machine import Machine, look_at_machine
-from mtcli.planning.survey import Survey, survey
-from mtcli.report.wording import duration
+from mtcli.planning.corpus_stats import CorpusStats, measure_corpus
+from mtcli.planning.estimate import Estimate, estimate, round_to_digits
+from mtcli.reporting.messages import format_duration
+
+_BYTES_PER_PARAMETER = 4 * 4  # weight, gradient and two optimizer states in float32
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A complete configuration, with what it follows from and what to expect of it."""
+    """Complete configuration, with choices, expected cost, and the data they are based on."""
 
-    choices: Sequence[Choice]  # none, if the user has decided everything
+    choices: Sequence[Choice]  # empty if the user has set everything
     config: Config
     estimate: Estimate
-    survey: Survey
-    machine: Machine
+    stats: CorpusStats
+    hardware: Hardware
 
 
-def make_plan(corpus: Corpus, settings: Sequence[Setting], machine: Machine | None = None) -> Plan:
-    """Choose what `settings` leave open; `data.train` and `train.minutes` are among them.
+def make_plan(
+    corpus: Corpus, settings: Sequence[Setting], hardware: Hardware | None = None
+) -> Plan:
+    """Choose the settings that `settings` does not contain; `data.train` is required.
 
-    What the user sets is never chosen, and what hangs on it follows it. Only `train.steps`, with
-    the intervals that are shares of it, depends on how fast the machine turns out to be just now.
+    User settings are never changed, and dependent settings are adapted to them. Only `train.steps`
+    and the intervals that are derived from it depend on the measured speed of the machine.
     """
-    fixed = flat(settings)  # a whole section must not hide what it leaves open
-    seen, machine = survey(corpus), _in_use(machine or look_at_machine(), fixed)
-    choices = choose(seen, machine, fixed)
+    fixed = flatten(settings)  # a section may contain only some of its keys
+    stats, hardware = measure_corpus(corpus), _hardware_in_use(hardware, fixed)
+    choices = choose(stats, hardware, fixed)
     chosen = [(choice.key, choice.value) for choice in choices]
     config = load_config(None, [*chosen, *fixed.items()])
-    return Plan(choices, config, estimate(config, seen, machine), seen, machine)
+    return Plan(choices, config, estimate(config, stats, hardware), stats, hardware)
 
 
-def review(corpus: Corpus, config: Config, machine: Machine | None = None) -> Plan:
-    """What to expect of a configuration in which nothing is left to choose."""
+def estimate_config(corpus: Corpus, config: Config, hardware: Hardware | None = None) -> Plan:
+    """Return the plan of a complete configuration, without choices."""
     fixed = {"train.device": config.train.device}
-    seen, machine = survey(corpus), _in_use(machine or look_at_machine(), fixed)
-    return Plan((), config, estimate(config, seen, machine), seen, machine)
+    stats, hardware = measure_corpus(corpus), _hardware_in_use(hardware, fixed)
+    return Plan((), config, estimate(config, stats, hardware), stats, hardware)
 
 
-def lines(plan: Plan) -> list[str]:
-    """The plan in words: every choice with its reason, the expected cost, and how to object."""
+def plan_lines(plan: Plan) -> list[str]:
+    """Return the plan as text: choices with reasons, expected cost, and how to change a choice."""
     facts = {
-        "machine": _machine(plan.machine),
+        "machine": _describe_hardware(plan.hardware),
         "model": f"{plan.estimate.n_parameters:,} parameters: {plan.config.model.summary()}",
-        "memory": _memory(plan),
-        "time": _time(plan),
+        "memory": _describe_memory(plan),
+        "time": _describe_time(plan),
     }
-    told = [corpus_line(plan), *(_line(name, text) for name, text in facts.items())]
+    lines = [corpus_line(plan), *(_line(name, text) for name, text in facts.items())]
     if not plan.choices:
-        return told
-    how = "--set KEY=VALUE changes any choice, for instance --set model.dropout=0.1"
-    return ["chosen for this corpus and this machine:", *_table(plan.choices), *told, how]
+        return lines
+    advice = "change any choice with --set KEY=VALUE, for example --set model.dropout=0.1"
+    return ["chosen for this corpus and this machine:", *_table(plan.choices), *lines, advice]
 
 
 def _table(choices: Sequence[Choice]) -> Iterator[str]:
@@ -72,60 +77,61 @@ def _line(name: str, text: str) -> str:
 
 
 def corpus_line(plan: Plan) -> str:
-    """What the corpus is like; the same for the same corpus."""
-    seen, tokenizer = plan.survey, plan.config.tokenizer
-    source, target = seen.pieces(tokenizer.vocab_size, is_shared=tokenizer.is_shared)
-    characters = f"{seen.source.characters:.0f} and {seen.target.characters:.0f} characters"
+    """Return the line of the corpus statistics.
+
+    Do not change the text: it is compared with the lines of saved plans.
+    """
+    stats, tokenizer = plan.stats, plan.config.tokenizer
+    source, target = stats.estimate_pieces(tokenizer.vocab_size, is_shared=tokenizer.is_shared)
+    characters = f"{stats.source.characters:.0f} and {stats.target.characters:.0f} characters"
     pieces = f"about {source:.0f} and {target:.0f} pieces"
-    return _line("corpus", f"{seen.n_pairs:,} pairs; a line has {characters}, {pieces}")
+    return _line("corpus", f"{stats.n_pairs:,} pairs; a line has {characters}, {pieces}")
 
 
-def _machine(machine: Machine) -> str:
-    if machine.gpu:
-        return f"{machine.gpu.name}, {machine.gpu.memory / 1e9:.0f} GB"
-    cores = "1 core" if machine.cores == 1 else f"{machine.cores} cores"
-    return f"{cores}, {machine.memory / 1e9:.0f} GB of memory, {machine.gflops:.0f} GFLOP/s; no GPU"
+def _describe_hardware(hardware: Hardware) -> str:
+    if hardware.gpu:
+        return f"{hardware.gpu.name}, {hardware.gpu.memory / 1e9:.0f} GB"
+    cores = "1 core" if hardware.cores == 1 else f"{hardware.cores} cores"
+    memory = f"{hardware.memory / 1e9:.0f} GB of memory"
+    return f"{cores}, {memory}, {hardware.gflops:.0f} GFLOP/s, no GPU"
 
 
-_STATE = 4  # numbers for each parameter: itself, its gradient, and two of the optimizer
+def _describe_memory(plan: Plan) -> str:
+    needed, available = plan.estimate.memory, plan.hardware.training_memory
+    text = f"about {needed / 1e9:.1f} of {available / 1e9:.0f} GB"
+    if needed <= available:
+        return text
+    is_model_too_large = _BYTES_PER_PARAMETER * plan.estimate.n_parameters > available
+    cause = "model.d_model or the number of layers" if is_model_too_large else "data.batch_tokens"
+    return f"{text}; may not fit: reduce {cause}"
 
 
-def _memory(plan: Plan) -> str:
-    needed, there = plan.estimate.memory, plan.machine.training_memory
-    too_large = "data.batch_tokens"
-    if 4 * _STATE * plan.estimate.n_parameters > there:
-        too_large = "model.d_model, or the number of layers"
-    warning = f"; that may be too much: lower {too_large}" if needed > there else ""
-    return f"about {needed / 1e9:.1f} GB of {there / 1e9:.0f}{warning}"
-
-
-def _time(plan: Plan) -> str:
+def _describe_time(plan: Plan) -> str:
     expected = plan.estimate
-    pace = f"{_roughly(expected.tokens_per_second):,} tokens/s"
-    seen = f"each pair seen {_times(expected.epochs)}"
+    speed = f"{round_to_digits(expected.tokens_per_second, digits=2):,} tokens/s"
+    epochs = _describe_epochs(expected.epochs)
     if plan.config.train.minutes is not None:
-        steps = f"about {_steps(_roughly(expected.steps))} at {pace}"
-        return f"{duration(expected.seconds)}, as asked: {steps}; {seen}"
-    guess = " (a guess)" if plan.machine.gpu else ""  # only a CPU's speed is measured
-    steps = f"{_steps(expected.steps)} at {pace}"
-    return f"about {duration(expected.seconds)}{guess}: {steps}; {seen}"
+        steps = _describe_steps(round_to_digits(expected.steps, digits=2))
+        time = format_duration(expected.seconds)
+        return f"{time} (train.minutes): about {steps} at {speed}, {epochs}"
+    rough = " (rough estimate)" if plan.hardware.gpu else ""  # only the speed of CPUs is measured
+    steps = _describe_steps(expected.steps)
+    return f"about {format_duration(expected.seconds)}{rough}: {steps} at {speed}, {epochs}"
 
 
-def _steps(n: int) -> str:
-    return "1 step" if n == 1 else f"{n:,} steps"
+def _describe_steps(n_steps: int) -> str:
+    return "1 step" if n_steps == 1 else f"{n_steps:,} steps"
 
 
-def _times(epochs: float) -> str:
+def _describe_epochs(epochs: float) -> str:
     if epochs > 1_000:
-        return "over 1,000 times"
-    return f"{epochs:.0f} times" if epochs >= 1.5 else "once" if epochs >= 0.75 else "not even once"
+        return "over 1,000 epochs"
+    if epochs >= 1.5:
+        return f"{epochs:.0f} epochs"
+    return "1 epoch" if epochs >= 0.75 else "less than 1 epoch"
 
 
-def _roughly(number: float) -> int:
-    """Two digits: an estimate has no more."""
-    return int(float(f"{number:.1e}"))
-
-
-def _in_use(machine: Machine, fixed: Mapping[str, Any]) -> Machine:
-    """The machine without its GPU, if that is not to be used."""
-    return replace(machine, gpu=None) if fixed.get("train.device") == "cpu" else machine
+def _hardware_in_use(hardware: Hardware | None, fixed: Mapping[str, Any]) -> Hardware:
+    """Return `hardware`, detected if None, and without its GPU if `train.device` is cpu."""
+    hardware = hardware or detect_hardware()
+    return replace(hardware, gpu=None) if fixed.get("train.device") == "cpu" else hardware

@@ -1,7 +1,1 @@
-"""Finding a translation with any `TranslationModel`: beam search, and sampling."""
-
-from mtcli.search.beam import Hypothesis, beam_search
-from mtcli.search.constraints import Prefix
-from mtcli.search.sampling import sample
-
-__all__ = ["Hypothesis", "Prefix", "beam_search", "sample"]
+"""Beam search and sampling for any `TranslationModel`."""

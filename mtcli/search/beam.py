@@ -1,4 +1,4 @@
-"""Beam search over any `TranslationModel`. Knows token ids and states, never architectures."""
+"""Beam search over any `TranslationModel`; it uses only token ids and states."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -6,39 +6,38 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mtcli.models import State, TranslationModel
-from mtcli.options import SearchOptions
-from mtcli.search.constraints import Prefix, constrained
-from mtcli.tokenizer import BOS_ID, EOS_ID
+from mtcli.config.search import SearchOptions
+from mtcli.models.base import State, TranslationModel
+from mtcli.search.constraints import Prefix, apply_constraints
 
 
 @dataclass(frozen=True, order=True)
 class Hypothesis:
-    """A finished translation; the better one is the greater one."""
+    """A finished translation. Better hypotheses compare as greater."""
 
     score: float
-    ids: tuple[int, ...]  # without begin and end symbols
-    is_cut: bool = False  # reached the limit without coming to an end
+    tokens: tuple[int, ...]  # without BOS and EOS
+    is_truncated: bool = False  # reached the length limit before EOS
 
 
 @dataclass(frozen=True)
 class _Beams:
-    """The sentences whose search still goes on, W rows each."""
+    """Active sentences, with W beam rows each."""
 
-    sentences: Tensor  # [B]: their numbers
-    said: Tensor  # [B*W, 1+t], bos first
+    sentences: Tensor  # [B], positions in the input batch
+    tokens: Tensor  # [B*W, 1+t], BOS first
     log_probs: Tensor  # [B, W]
-    led_to_end: Tensor  # [B]: a best candidate has ended
+    best_has_ended: Tensor  # [B], whether the best candidate of any step so far ended
     state: State
 
 
 @dataclass(frozen=True)
 class _Candidates:
-    """The best 2W continuations of each sentence, best first: even if W of them end, W remain."""
+    """The best 2W continuations of each sentence, best first: if W of them end, W remain."""
 
     log_probs: Tensor  # [B, 2W]
     tokens: Tensor  # [B, 2W]
-    rows: Tensor  # [B, 2W]: what they continue
+    rows: Tensor  # [B, 2W], beam rows that they continue
 
 
 @torch.inference_mode()
@@ -50,110 +49,123 @@ def beam_search(
     limit: int | None = None,
     prefix: Prefix | None = None,
 ) -> list[list[Hypothesis]]:
-    """Translate source ids [B, S]; for each sentence return its n_best hypotheses, best first."""
+    """Translate source ids [B, S]; return the n-best list of each sentence, best first.
+
+    `limit` is the maximum number of tokens, `options.max_length` by default.
+    """
     limit = limit or options.max_length
     finished: list[list[Hypothesis]] = [[] for _ in source]
-    beams = _begin(model.encode(source), source, options.beam_size)
+    special = model.special
+    beams = _start(model.encode(source), source, options.beam_size, special.bos)
     for step in range(limit):
-        logits, state = model.decode(beams.said[:, -1:], beams.state)
-        logits = constrained(logits[:, -1], beams.said[:, 1:], options)  # [B*W, V]
-        best = _candidates(logits, beams.log_probs, options)
-        ended = best.tokens == EOS_ID  # [B, 2W]
+        logits, state = model.decode(beams.tokens[:, -1:], beams.state)
+        logits = apply_constraints(logits[:, -1], beams.tokens[:, 1:], options)  # [B*W, V]
+        best = _expand(logits, beams.log_probs, options)
+        has_ended = best.tokens == special.eos  # [B, 2W]
         if prefix is not None:
-            best, ended = _forced(best, ended, prefix.select(beams.sentences), step)
-        ended |= step == limit - 1
-        ripe = ended & best.log_probs.isfinite()
-        ripe[:, options.beam_size :] = False  # the others only step in for what has ended
-        for b, c in ripe.nonzero().tolist():
-            ids = [*beams.said[best.rows[b, c], 1:].tolist(), int(best.tokens[b, c])]
-            score = float(best.log_probs[b, c])
-            finished[int(beams.sentences[b])].append(closed(ids, score, options))
-        beams = replace(beams, state=state, led_to_end=beams.led_to_end | ripe[:, 0])
-        is_open = ~_is_done(finished, beams, options)
-        if not is_open.any():
+            best, has_ended = _force_prefix(best, has_ended, prefix.select(beams.sentences), step)
+        has_ended |= step == limit - 1
+        just_finished = has_ended & best.log_probs.isfinite()
+        just_finished[:, options.beam_size :] = False  # the second W are only replacements
+        for b, c in just_finished.nonzero().tolist():
+            tokens = [*beams.tokens[best.rows[b, c], 1:].tolist(), int(best.tokens[b, c])]
+            hypothesis = finish_hypothesis(
+                tokens, float(best.log_probs[b, c]), options.length_penalty, special.eos
+            )
+            finished[int(beams.sentences[b])].append(hypothesis)
+        best_has_ended = beams.best_has_ended | just_finished[:, 0]
+        beams = replace(beams, state=state, best_has_ended=best_has_ended)
+        is_active = ~_is_done(finished, beams, options)  # [B]
+        if not is_active.any():
             break
-        beams = _go_on(beams, best, ended, is_open)
-    return [sorted(found, reverse=True)[: options.n_best] for found in finished]
+        beams = _advance(beams, best, has_ended, is_active)
+    return [sorted(hypotheses, reverse=True)[: options.n_best] for hypotheses in finished]
 
 
-def _begin(state: State, source: Tensor, width: int) -> _Beams:
+def _start(state: State, source: Tensor, beam_size: int, bos: int) -> _Beams:
+    """Return the beams before the first step."""
     sentences = torch.arange(source.size(0), device=source.device)  # [B]
-    log_probs = torch.full((source.size(0), width), -torch.inf, device=source.device)
-    log_probs[:, 0] = 0.0  # all beams of a sentence start equal, so only one may live
+    log_probs = torch.full((source.size(0), beam_size), -torch.inf, device=source.device)
+    log_probs[:, 0] = 0.0  # the beams of a sentence are identical at first: expand only one
     return _Beams(
         sentences,
-        said=source.new_full((source.size(0) * width, 1), BOS_ID),
+        tokens=source.new_full((source.size(0) * beam_size, 1), bos),
         log_probs=log_probs,
-        led_to_end=torch.zeros_like(sentences, dtype=torch.bool),
-        state=state.select(sentences.repeat_interleave(width)),
+        best_has_ended=torch.zeros_like(sentences, dtype=torch.bool),
+        state=state.select(sentences.repeat_interleave(beam_size)),
     )
 
 
-def _candidates(logits: Tensor, log_probs: Tensor, options: SearchOptions) -> _Candidates:
-    """What may come next, from the logits [B*W, V]."""
-    width = log_probs.size(1)
-    # Each row's best are enough, and only they are normalised: no log-softmax of everything.
-    each, tokens = logits.topk(min(2 * width, logits.size(-1)), dim=-1)  # [B*W, k]
-    if width > 1 or options.with_scores:
-        each = each - logits.logsumexp(dim=-1, keepdim=True)
-    k = each.size(-1)
-    totals = (log_probs.view(-1, 1) + each).view(-1, width * k)  # [B, W*k]
-    best, flat = totals.topk(2 * width, dim=-1)  # [B, 2W]
-    first_rows = torch.arange(len(flat), device=flat.device)[:, None] * width  # [B, 1]
-    return _Candidates(best, tokens.view(-1, width * k).gather(1, flat), first_rows + flat // k)
+def _expand(logits: Tensor, log_probs: Tensor, options: SearchOptions) -> _Candidates:
+    """Return the 2W best candidates given logits [B*W, V] and beam log-probabilities [B, W]."""
+    beam_size = log_probs.size(1)
+    # The best k tokens of each row suffice, so only their logits are normalized.
+    row_scores, tokens = logits.topk(min(2 * beam_size, logits.size(-1)), dim=-1)  # [B*W, k]
+    if beam_size > 1 or options.with_scores:
+        row_scores = row_scores - logits.logsumexp(dim=-1, keepdim=True)
+    k = row_scores.size(-1)
+    totals = (log_probs.view(-1, 1) + row_scores).view(-1, beam_size * k)  # [B, W*k]
+    best, indices = totals.topk(2 * beam_size, dim=-1)  # [B, 2W]
+    first_rows = torch.arange(len(indices), device=indices.device)[:, None] * beam_size  # [B, 1]
+    tokens = tokens.view(-1, beam_size * k).gather(1, indices)  # [B, 2W]
+    return _Candidates(best, tokens, first_rows + indices // k)
 
 
-def _forced(
-    best: _Candidates, ended: Tensor, prefix: Prefix, step: int
+def _force_prefix(
+    best: _Candidates, has_ended: Tensor, prefix: Prefix, step: int
 ) -> tuple[_Candidates, Tensor]:
-    """Candidates that keep to the prefix, for which nobody pays; a prefix never ends anything."""
+    """Replace candidates with forced prefix tokens, at no cost; a prefix never ends a hypothesis.
+
+    Return the new candidates and the new `has_ended` [B, 2W].
+    """
     is_forced = prefix.is_forced(step)[:, None]  # [B, 1]
-    is_first = torch.arange(best.tokens.size(1), device=ended.device) == 0  # [2W]
-    free = torch.where(is_first, 0.0, -torch.inf)  # [2W]: one hypothesis is all there is
-    # When the choice begins there is one beam only, and a worse candidate would end too early.
-    is_early_end = prefix.is_first_choice(step)[:, None] & ended & ~is_first  # [B, 2W]
+    is_first = torch.arange(best.tokens.size(1), device=has_ended.device) == 0  # [2W]
+    forced_log_probs = torch.where(is_first, 0.0, -torch.inf)  # [2W]; keeps a single hypothesis
+    # At the first step after the prefix, a sentence has only one beam. If EOS were its second
+    # choice, the sentence would finish too early.
+    is_early_end = prefix.is_first_choice(step)[:, None] & has_ended & ~is_first  # [B, 2W]
     log_probs = best.log_probs.masked_fill(is_early_end, -torch.inf)
     return _Candidates(
-        torch.where(is_forced, free, log_probs),
+        torch.where(is_forced, forced_log_probs, log_probs),
         torch.where(is_forced, prefix.token(step)[:, None], best.tokens),
         torch.where(is_forced, best.rows[:, :1], best.rows),
-    ), ended & ~is_forced & ~is_early_end
+    ), has_ended & ~is_forced & ~is_early_end
 
 
 def _is_done(finished: list[list[Hypothesis]], beams: _Beams, options: SearchOptions) -> Tensor:
-    """Which sentences [B] need no further search: CTranslate2's rule at min_decoding_length=0."""
-    found = [len(finished[i]) for i in beams.sentences.tolist()]
-    n_found = torch.tensor(found, device=beams.sentences.device)  # [B]
+    """Return which sentences [B] are complete: CTranslate2's rule with min_decoding_length=0."""
+    counts = [len(finished[i]) for i in beams.sentences.tolist()]
+    n_finished = torch.tensor(counts, device=beams.sentences.device)  # [B]
     if options.length_penalty == 0:
-        # Log-probabilities only fall: nothing alive can overtake a best candidate that ended.
-        return beams.led_to_end & (n_found >= options.n_best)
-    return n_found >= options.beam_size
+        # Log-probabilities only decrease: no active beam can overtake a best candidate that ended.
+        return beams.best_has_ended & (n_finished >= options.n_best)
+    return n_finished >= options.beam_size
 
 
-def _go_on(beams: _Beams, best: _Candidates, ended: Tensor, is_open: Tensor) -> _Beams:
-    """The W best candidates of each open sentence that have not ended; the others leave."""
-    width = beams.log_probs.size(1)
-    keep = ended[is_open].int().argsort(dim=1, stable=True)[:, :width]  # [B, W]
-    rows = best.rows[is_open].gather(1, keep).flatten()  # [B*W]
-    tokens = best.tokens[is_open].gather(1, keep).view(-1, 1)  # [B*W, 1]
-    log_probs = best.log_probs[is_open].gather(1, keep)
-    has_ended = ended[is_open].gather(1, keep)
+def _advance(beams: _Beams, best: _Candidates, has_ended: Tensor, is_active: Tensor) -> _Beams:
+    """Keep the W best candidates that have not ended, and drop sentences that are not active."""
+    beam_size = beams.log_probs.size(1)
+    kept = has_ended[is_active].int().argsort(dim=1, stable=True)[:, :beam_size]  # [B, W]
+    rows = best.rows[is_active].gather(1, kept).flatten()  # [B*W]
+    new_tokens = best.tokens[is_active].gather(1, kept).view(-1, 1)  # [B*W, 1]
+    log_probs = best.log_probs[is_active].gather(1, kept)
+    kept_has_ended = has_ended[is_active].gather(1, kept)
     state = beams.state
-    if not is_open.all():
+    if not is_active.all():
         state = state.select(rows)
     elif not torch.equal(rows, torch.arange(len(rows), device=rows.device)):
-        state = state.reorder(rows)  # greedy search stays where it is
+        state = state.reorder(rows)  # not needed in greedy search
     return _Beams(
-        beams.sentences[is_open],
-        torch.cat([beams.said[rows], tokens], dim=1),
-        log_probs.masked_fill(has_ended, -torch.inf),
-        beams.led_to_end[is_open],
+        beams.sentences[is_active],
+        torch.cat([beams.tokens[rows], new_tokens], dim=1),
+        log_probs.masked_fill(kept_has_ended, -torch.inf),
+        beams.best_has_ended[is_active],
         state,
     )
 
 
-def closed(ids: list[int], log_prob: float, options: SearchOptions) -> Hypothesis:
-    """The hypothesis of these ids, the end symbol among them if it has come to it."""
-    score = log_prob / len(ids) ** options.length_penalty  # eos counts, as in CTranslate2
-    is_cut = ids[-1] != EOS_ID
-    return Hypothesis(score, tuple(ids if is_cut else ids[:-1]), is_cut)
+def finish_hypothesis(tokens: list[int], log_prob: float, penalty: float, eos: int) -> Hypothesis:
+    """Return the scored hypothesis; `tokens` ends with EOS unless it was truncated."""
+    score = log_prob / len(tokens) ** penalty  # EOS counts, as in CTranslate2
+    is_truncated = tokens[-1] != eos
+    return Hypothesis(score, tuple(tokens if is_truncated else tokens[:-1]), is_truncated)

@@ -1,4 +1,4 @@
-"""What `mtcli train` does, from a configuration to a complete model directory."""
+"""Train or resume a run: from a configuration to a complete model directory."""
 
 import os
 from collections.abc import Iterator
@@ -9,310 +9,331 @@ from typing import Any
 
 import torch
 
-from mtcli.checkpoint.directory import (
-    LOG,
-    TENSORBOARD,
+from mtcli.config.sections import Config
+from mtcli.data.corpus import CorpusReader
+from mtcli.distributed import Processes, is_distributed, is_first_process, local_rank, processes
+from mtcli.errors import CheckpointError, ConfigError, DataError, Interrupted
+from mtcli.files import write_file
+from mtcli.hardware import choose_device, tuned_allocator
+from mtcli.model_dir.checkpoints import Checkpoint, Progress, inference_weights
+from mtcli.model_dir.directory import (
     check_is_run,
     check_settings,
-    clear,
     fixed_steps,
-    has_begun,
+    has_saved_weights,
     is_run,
-    made_by,
+    mtcli_version,
+    remove_run,
     save_config,
     saved_plan,
 )
-from mtcli.checkpoint.files import write_file
-from mtcli.checkpoint.lock import RunLock
-from mtcli.checkpoint.state import Checkpoint, Progress, validated_weights
-from mtcli.config import Config
-from mtcli.distributed import Processes, is_distributed, is_first_process, local_rank, processes
-from mtcli.engines.pytorch import choose_device
-from mtcli.errors import CheckpointError, ConfigError, DataError, Interrupted
-from mtcli.report import Event, EventLog, Finished, Notice, Resumed, Stopped
-from mtcli.tokenizer import Tokenizers, load_tokenizers, tokenizers_of
-from mtcli.training.course import diverged, reason_to_end, save_best, train
-from mtcli.training.final import finish
-from mtcli.training.interrupt import StopRequest, stop_on_signals
-from mtcli.training.loop import DivergedError
-from mtcli.training.machine import cheap_steps
-from mtcli.training.preparation import (
+from mtcli.model_dir.layout import LOG, TENSORBOARD
+from mtcli.model_dir.lock import RunLock
+from mtcli.reporting.events import Event, Finished, Notice, Resumed, Stopped
+from mtcli.reporting.log import EventLog
+from mtcli.reporting.tensorboard import TensorBoard
+from mtcli.tokenizer import Tokenizers, load_tokenizers, tokenizers_from_files
+from mtcli.training.dataset import (
+    CorpusSplit,
+    Dataset,
     Notify,
-    Pairs,
-    Prepared,
     digest_by_seed,
-    learn_pieces,
     prepare,
-    read_pairs,
+    read_split,
+    train_vocabulary,
 )
-from mtcli.training.rehearsal import steps_that_fit
-from mtcli.training.resumption import find_checkpoint, resume
-from mtcli.training.setup import Place, Run, Show, build_run
-from mtcli.training.tensorboard import TensorBoard
+from mtcli.training.finish import finish
+from mtcli.training.loop import (
+    DivergedError,
+    divergence_error,
+    save_if_best,
+    stop_reason,
+    train,
+)
+from mtcli.training.resume import find_checkpoint, resume
+from mtcli.training.run_state import Listener, Run, RunContext, build_run
+from mtcli.training.stop_request import StopRequest, stop_on_signals
+from mtcli.training.time_budget import estimate_steps
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How this start of a run goes; what the run becomes does not depend on it."""
+    """Options of one `mtcli train` command that do not change the trained model."""
 
-    fresh: bool = False  # begin anew, whatever there is
+    fresh: bool = False  # start over, even if the directory holds a run
     stop_after: float | None = None  # minutes
-    tensorboard: bool = False  # event files, too
-    plan: tuple[str, ...] = ()  # what was chosen for a new run, in words
-    names_files: bool = True  # else a run that is complete does not ask for what it learned from
+    tensorboard: bool = False  # also write TensorBoard event files
+    plan: tuple[str, ...] = ()  # lines that describe the settings chosen for a new run
+    check_data: bool = True  # compare the corpus files with those of a completed run
+    reader: CorpusReader | None = None  # corpora that planning has already read
 
 
-USUAL = RunOptions()
+DEFAULTS = RunOptions()
 
 
 def train_run(
-    config: Config, directory: Path, show: Show, options: RunOptions = USUAL
+    config: Config, directory: Path, listener: Listener, options: RunOptions = DEFAULTS
 ) -> Finished | Stopped:
-    """Train until done or asked to stop; resume the run that `directory` holds."""
+    """Train until done or asked to stop; resume the run in `directory` if there is one."""
     request = StopRequest(options.stop_after)
     try:
-        return _train_run(config, directory, show, options, request)
+        return _train_run(config, directory, listener, options, request)
     except Interrupted as error:
         if request.is_unsaved:
             raise
         stopped = Stopped(request.step, error.signal)
         if is_first_process():
-            show(stopped)
+            listener(stopped)
         return stopped
 
 
 def _train_run(
-    config: Config, directory: Path, show: Show, options: RunOptions, request: StopRequest
+    config: Config, directory: Path, listener: Listener, options: RunOptions, request: StopRequest
 ) -> Finished | Stopped:
-    device = _device(config.train.device)
+    device = _process_device(config.train.device)
     if int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")):
-        options = replace(options, fresh=False)  # torchrun has begun anew already, and goes on
+        options = replace(options, fresh=False)  # torchrun restarted the workers: resume the run
     with (
-        cheap_steps(),
-        processes(device) as everyone,
-        _audience(show, directory, everyone, options) as shown,
-        stop_on_signals(request, shown),
+        tuned_allocator(),
+        processes(device) as group,
+        _listeners(listener, directory, group, options) as listeners,
+        stop_on_signals(request, listeners),
         closing(RunLock(directory)) as lock,
     ):
-        config = everyone.from_first(config)
-        place = Place(directory, device, everyone, shown)
-        if everyone.is_first and is_run(directory):
-            lock.acquire()  # before anything is read
-        if finished := everyone.from_first(_finished(config, place, options)):
+        config = group.broadcast(config)
+        reader = options.reader or CorpusReader()
+        context = RunContext(directory, device, group, listeners, reader=reader)
+        if group.is_first and is_run(directory):
+            lock.acquire()  # before reading the run
+        if finished := group.broadcast(_find_finished(config, context, options)):
             return finished
-        run, progress = _open(config, place, options, lock)
+        run, progress = _open_run(config, context, options, lock)
         request.step = progress.step
         with request.during_steps():
             result = train(run, progress, request)
         request.step = result.step
         if isinstance(result, Stopped):
-            shown(result)
+            listeners(result)
             return result
         request.raise_pending()
-        return finish(run, result, reason_to_end(run, result) or "")
+        return finish(run, result, stop_reason(run, result) or "")
 
 
 @contextmanager
-def _audience(
-    show: Show, directory: Path, everyone: Processes, options: RunOptions
-) -> Iterator[Show]:
-    """Whoever watches; of several processes one speaks for all."""
-    if not everyone.is_first:
-        yield _say_nothing
+def _listeners(
+    listener: Listener, directory: Path, group: Processes, options: RunOptions
+) -> Iterator[Listener]:
+    """Yield the event listeners of this process; only rank 0 has any."""
+    if not group.is_first:
+        yield _ignore
         return
     if not options.tensorboard:
-        yield show
+        yield listener
         return
     with closing(TensorBoard(directory / TENSORBOARD)) as board:
 
         def both(event: Event) -> None:
             board(event)
-            show(event)
+            listener(event)
 
         yield both
 
 
-def _say_nothing(_: object) -> None:
-    """Somebody else speaks."""
+def _ignore(_: object) -> None:
+    """Ignore an event or a notice."""
 
 
-def _finished(config: Config, place: Place, options: RunOptions) -> Finished | None:
-    """How the run has ended, if it has; another run in its place is an error."""
-    if not place.processes.is_first:
+def _find_finished(config: Config, context: RunContext, options: RunOptions) -> Finished | None:
+    """Return the last event of a completed run; raise if its settings or data differ."""
+    if not context.processes.is_first:
         return None
-    check_is_run(place.directory)
+    check_is_run(context.directory)
     if options.fresh:
         return None
-    check_settings(place.directory, config)
-    finished = EventLog(place.directory / LOG).finished()
+    check_settings(context.directory, config)
+    finished = EventLog(context.directory / LOG).read_finished()
     if finished:
-        if options.names_files and finished.data:
-            digest = read_pairs(config, _say_nothing).digest()
-            if finished.data != digest and not _is_split_by_seed(config, finished.data):
-                raise _other_pairs(place)
-        place.show(Notice(f"{place.directory} is already complete; --fresh would start over"))
-        place.show(finished)
+        if options.check_data and finished.data:
+            digest = read_split(config, _ignore, context.reader).digest
+            if finished.data != digest and not _is_split_by_seed(config, context, finished.data):
+                raise _data_mismatch(context)
+        context.listener(
+            Notice(f"{context.directory} is already complete; use --fresh to start over")
+        )
+        context.listener(finished)
     return finished
 
 
-def _open(config: Config, place: Place, options: RunOptions, lock: RunLock) -> tuple[Run, Progress]:
-    """A run in memory, new or as its last checkpoint left it.
+def _open_run(
+    config: Config, context: RunContext, options: RunOptions, lock: RunLock
+) -> tuple[Run, Progress]:
+    """Build a new run, or restore one from its last checkpoint.
 
-    Whatever may be wrong with data and settings comes to light before anything is written.
+    Errors in data and settings are raised before anything is written.
     """
     notices: list[Notice] = []
 
     def notify(text: str) -> None:
         notices.append(Notice(text))
-        place.show(notices[-1])
+        context.listener(notices[-1])
 
-    plan = options.plan or ([] if options.fresh else saved_plan(place.directory))
-    if options.fresh or not has_begun(place.directory):
+    plan = options.plan or ([] if options.fresh else saved_plan(context.directory))
+    if options.fresh or not has_saved_weights(context.directory):
         for line in plan:
             notify(line)
-    pairs = read_pairs(config, notify)
-    if len(set(place.processes.gather(pairs.digest()))) > 1:
-        raise DataError("the processes do not read the same sentence pairs")
-    checkpoint = None if options.fresh else _last_checkpoint(config, place, pairs.digest())
-    tokenizers = _tokenizers(config, place, pairs, checkpoint, notify)
-    data = prepare(pairs, tokenizers, config, notify)
-    config = _with_steps(config, place, data, options, notify)
-    if checkpoint:  # it has all that the parent gave, which may be gone by now
-        config = _replaced(config, start_from=None)
-    run = build_run(config, place, data)
-    _describe(run, notify)
+    split = read_split(config, notify, context.reader)
+    if len(set(context.processes.gather(split.digest))) > 1:
+        raise DataError(
+            "the processes read different sentence pairs",
+            hint="give all processes the same corpus files",
+        )
+    checkpoint = None if options.fresh else _last_checkpoint(config, context, split.digest)
+    tokenizers = _get_tokenizers(config, context, split, checkpoint, notify)
+    data = prepare(split, tokenizers, config, notify)
+    context.reader.clear()  # training needs only token ids
+    config = _resolve_steps(config, context, data, options, notify)
+    if checkpoint:  # it replaces the parent's weights, and the parent may be gone
+        config = _with_train_settings(config, start_from=None)
+    run = build_run(config, context, data)
+    _notify_summary(run, notify)
     if checkpoint:
-        return run, _go_on(run, checkpoint)
+        return run, _resume_run(run, checkpoint)
     log_size = 0
-    if place.processes.is_first:
-        _claim(place.directory, lock)
-        clear(place.directory)
-        save_config(place.directory, config, plan)
+    if context.processes.is_first:
+        _lock_new_run(context.directory, lock)
+        remove_run(context.directory)
+        save_config(context.directory, config, plan)
         for name, content in tokenizers.files().items():
-            write_file(place.directory / name, content)
+            write_file(context.directory / name, content)
         for notice in notices:
             run.log(notice)
         log_size = run.log.size()
-    return run, Progress(pairs.digest(), log_size=log_size)
+    return run, Progress(split.digest, log_size=log_size)
 
 
-def _claim(directory: Path, lock: RunLock) -> None:
-    """Lock a directory that held no run at the start, unless another process was faster."""
+def _lock_new_run(directory: Path, lock: RunLock) -> None:
+    """Lock a directory that held no run at the start; raise if it holds one now."""
     if lock.is_held:
         return
     lock.acquire()
     check_is_run(directory)
-    if has_begun(directory):
+    if has_saved_weights(directory):
         raise CheckpointError(
-            f"another process has trained in {directory} in the meantime",
+            f"another process has started a run in {directory} in the meantime",
             hint="run the same command again to resume that run, or choose another --out",
         )
 
 
-def _go_on(run: Run, checkpoint: Checkpoint) -> Progress:
+def _resume_run(run: Run, checkpoint: Checkpoint) -> Progress:
     progress = resume(run, checkpoint)
-    if run.processes.is_first:  # a kill may have come between checkpoint and weights
-        save_best(run, progress, validated_weights(checkpoint.tensors))
-        run.place.show(Resumed(progress.step, run.log.past()))
+    if run.processes.is_first:
+        # The run may have been killed after writing the checkpoint but before writing the weights.
+        save_if_best(run, progress, inference_weights(checkpoint.tensors))
+        run.context.listener(Resumed(progress.step, run.log.read_history()))
     return progress
 
 
-def _last_checkpoint(config: Config, place: Place, digest: str) -> Checkpoint | None:
-    checkpoint = find_checkpoint(place)
-    if checkpoint is None and place.processes.is_first and has_begun(place.directory):
+def _last_checkpoint(config: Config, context: RunContext, digest: str) -> Checkpoint | None:
+    """Return the last checkpoint, or None; raise if the run cannot be resumed with this data."""
+    checkpoint = find_checkpoint(context)
+    if checkpoint is None and context.processes.is_first and has_saved_weights(context.directory):
         raise CheckpointError(
-            f"{place.directory} has weights, but no checkpoint to go on from",
+            f"{context.directory} has weights, but no checkpoint to resume from",
             hint="keep it and choose another --out, or start over with --fresh",
         )
     if checkpoint is None or checkpoint.progress.data == digest:
         return checkpoint
-    if _is_split_by_seed(config, checkpoint.progress.data):
+    if _is_split_by_seed(config, context, checkpoint.progress.data):
         raise CheckpointError(
-            f"{place.directory} was started by an earlier version of mtcli "
-            f"({made_by(place.directory)}), which held out other dev pairs for "
+            f"the run in {context.directory} was started by an earlier version of mtcli "
+            f"({mtcli_version(context.directory)}), which held out different dev pairs for "
             f"train.seed={config.train.seed}",
             hint="finish it with that version, or start over with --fresh",
         )
-    raise _other_pairs(place)
+    raise _data_mismatch(context)
 
 
-def _is_split_by_seed(config: Config, digest: str) -> bool:
-    """Return whether `digest` is that of the same corpus in an earlier version of mtcli."""
-    return config.data.dev is None and digest == digest_by_seed(config)
+def _is_split_by_seed(config: Config, context: RunContext, digest: str) -> bool:
+    """Return whether an earlier version of mtcli computed `digest` for the same corpus."""
+    return config.data.dev is None and digest == digest_by_seed(config, context.reader)
 
 
-def _other_pairs(place: Place) -> CheckpointError:
+def _data_mismatch(context: RunContext) -> CheckpointError:
     return CheckpointError(
-        f"{place.directory} was trained on other sentence pairs than these",
-        hint="give it the files it began with, or start over with --fresh",
+        f"{context.directory} was trained on different sentence pairs",
+        hint="use the original corpus files, or start over with --fresh",
     )
 
 
-def _tokenizers(
-    config: Config, place: Place, pairs: Pairs, checkpoint: Checkpoint | None, notify: Notify
+def _get_tokenizers(
+    config: Config,
+    context: RunContext,
+    split: CorpusSplit,
+    checkpoint: Checkpoint | None,
+    notify: Notify,
 ) -> Tokenizers:
-    """The run's vocabulary: its own if it has begun, its parent's, or a new one."""
+    """Load the tokenizers of a resumed run or of the parent model, or train new ones."""
     files: dict[str, bytes] = {}
-    if place.processes.is_first:
+    if context.processes.is_first:
         if checkpoint:
-            files = load_tokenizers(place.directory).files()
+            files = load_tokenizers(context.directory).files()
         elif config.train.start_from:
             files = load_tokenizers(config.train.start_from).files()
-            notify(f"vocabulary: that of {config.train.start_from.name}")
+            notify(f"vocabulary: copied from {config.train.start_from.name}")
         else:
-            files = learn_pieces(pairs, config, notify).files()
-    return tokenizers_of(place.processes.from_first(files))
+            files = train_vocabulary(split, config, notify).files()
+    return tokenizers_from_files(context.processes.broadcast(files))
 
 
-def _with_steps(
-    config: Config, place: Place, data: Prepared, options: RunOptions, notify: Notify
+def _resolve_steps(
+    config: Config, context: RunContext, data: Dataset, options: RunOptions, notify: Notify
 ) -> Config:
-    """`config` with the number of steps that fit into its minutes, if it is given in minutes."""
+    """Return `config` with the number of steps that fit into `train.minutes`, if it is set."""
     minutes = config.train.minutes
     if minutes is None:
         return config
     steps = None
-    if place.processes.is_first and not options.fresh:
-        steps = fixed_steps(place.directory, config)
-    steps = place.processes.from_first(steps)
+    if context.processes.is_first and not options.fresh:
+        steps = fixed_steps(context.directory, config)
+    steps = context.processes.broadcast(steps)
     if steps is None:
-        place.show(Notice("trying out how many steps fit into the time"))
+        context.listener(Notice("measuring the training speed"))
         try:
-            steps = steps_that_fit(config, place, data)
+            steps = estimate_steps(config, context, data)
         except DivergedError as error:
-            raise diverged(error) from error
-    notify(f"time: {minutes:g} minutes are enough for {steps:,} steps")
-    return _replaced(config, steps=steps)
+            raise divergence_error(error) from error
+    notify(f"budget: {minutes:g} minutes, {steps:,} steps")
+    return _with_train_settings(config, steps=steps)
 
 
-def _replaced(config: Config, **settings: Any) -> Config:
+def _with_train_settings(config: Config, **settings: Any) -> Config:
     return config.model_copy(update={"train": config.train.model_copy(update=settings)})
 
 
-def _describe(run: Run, notify: Notify) -> None:
-    """Say what is about to happen."""
-    options, device, size = run.config.train, run.learner.device, run.processes.size
-    frozen = sum(p.numel() for p in run.model.parameters() if not p.requires_grad)
-    still = f", {frozen:,} of them frozen" if frozen else ""
-    notify(f"model: {run.config.model.summary()}, {run.n_parameters:,} parameters{still}")
+def _notify_summary(run: Run, notify: Notify) -> None:
+    """Notify the user of model size, initial weights, training settings and device."""
+    options, device, size = run.config.train, run.train_step.device, run.processes.size
+    n_frozen = sum(p.numel() for p in run.model.parameters() if not p.requires_grad)
+    frozen = f", {n_frozen:,} of them frozen" if n_frozen else ""
+    notify(f"model: {run.config.model.summary()}, {run.n_parameters:,} parameters{frozen}")
     if options.start_from:
-        notify(f"weights: those of {options.start_from.name} to begin with")
-    team = f", {size} processes" if size > 1 else ""
-    notify(f"training: {options.summary(run.config.data.batch_tokens)}, on {device}{team}")
+        notify(f"weights: initialized from {options.start_from.name}")
+    in_processes = f", {size} processes" if size > 1 else ""
+    notify(f"training: {options.summary(run.config.data.batch_tokens)}, on {device}{in_processes}")
 
 
-def _device(name: str) -> torch.device:
-    """The device of this process: each of several on a machine has a GPU of its own."""
+def _process_device(name: str) -> torch.device:
+    """Return the device of this process; each process on a machine gets a separate GPU."""
     device = choose_device(name)
     if not is_distributed() or device.type == "cpu":
         return device
     if device.type != "cuda":
-        return torch.device("cpu")  # gloo works on CPUs only
+        return torch.device("cpu")  # gloo supports only CPUs
     n_gpus = torch.cuda.device_count()
     if local_rank() >= n_gpus:
         raise ConfigError(
-            f"there are more processes on this machine than GPUs, which are {n_gpus}",
-            hint="start as many processes as there are GPUs, or set train.device=cpu",
+            f"more processes on this machine than GPUs ({n_gpus})",
+            hint=f"start at most {n_gpus} processes per machine, or set train.device=cpu",
         )
     device = torch.device("cuda", local_rank())
     torch.cuda.set_device(device)

@@ -1,4 +1,4 @@
-"""Models larger than a device: every process holds its share of each part (FSDP2)."""
+"""Fully sharded training (FSDP2) of models that are larger than the memory of one device."""
 
 import warnings
 from collections.abc import Iterator
@@ -8,34 +8,34 @@ from typing import Any
 from torch import nn
 from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
 
-from mtcli.models import TrainableModel
+from mtcli.models.base import TrainableModel
 
-# Methods besides `forward` by which parts of layers, and models, are used.
-_ENTRANCES = ("key_values", "encode", "read")
+# Methods besides `forward` that use the parameters of a module.
+_FORWARD_METHODS = ("key_values", "encode", "decode_hidden")
 
 
 def shard(model: TrainableModel[Any]) -> None:
-    """Share out the parts of all layers, and then what is left; they come together when used."""
-    # Torch is afraid of outputs that are changed in place; ours are not.
+    """Shard each sublayer of `model`, then its remaining parameters."""
+    # FSDP2 warns about outputs that are modified in place; mtcli does not modify them.
     warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
     for stack in model.children():
         if isinstance(stack, nn.ModuleList):
             for layer in stack:
-                for part in layer.children():
-                    if any(isinstance(module, nn.Linear) for module in part.modules()):
-                        _shard(part)  # norms are small
-    # What is left has the output's matrix, which is needed beyond the model: in the loss.
-    _shard(model, reshard_after_forward=False)
+                for sublayer in layer.children():
+                    if any(isinstance(module, nn.Linear) for module in sublayer.modules()):
+                        _shard_module(sublayer)  # norms are too small to shard separately
+    # The rest includes the output matrix, which the loss uses after the model's forward pass.
+    _shard_module(model, reshard_after_forward=False)
 
 
 def is_sharded(model: nn.Module) -> bool:
-    """Whether processes share the parts of `model`."""
+    """Return whether the parameters of `model` are sharded across processes."""
     return isinstance(model, FSDPModule)
 
 
 @contextmanager
-def gathered_in_use(model: nn.Module) -> Iterator[None]:
-    """Within, what has come together may stay so; afterwards each process has its share again."""
+def reshard_after(model: nn.Module) -> Iterator[None]:
+    """Run the block, then free the parameters that it gathered from other processes."""
     try:
         yield
     finally:
@@ -43,8 +43,8 @@ def gathered_in_use(model: nn.Module) -> Iterator[None]:
             model.reshard()
 
 
-def _shard(module: nn.Module, *, reshard_after_forward: bool = True) -> None:
+def _shard_module(module: nn.Module, *, reshard_after_forward: bool = True) -> None:
     fully_shard(module, reshard_after_forward=reshard_after_forward)
-    for name in _ENTRANCES:
+    for name in _FORWARD_METHODS:
         if hasattr(module, name):
             register_fsdp_forward_method(module, name)

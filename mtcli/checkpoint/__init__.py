@@ -1,1 +1,0 @@
-"""A model is a directory: what is in it, and how it is written so that nothing is lost."""

@@ -1,0 +1,139 @@
+"""Base classes of the config sections: field types, `CorpusSource`, `Section`, `ModelConfig`."""
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler
+from pydantic_core import CoreSchema, core_schema
+
+
+def _reject_boolean(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError("YAML reads no, yes, on and off as booleans; expected a number")
+    return value
+
+
+Int = Annotated[int, BeforeValidator(_reject_boolean)]
+Float = Annotated[float, BeforeValidator(_reject_boolean)]
+Beta = Annotated[Float, Field(ge=0, lt=1)]
+
+
+class CorpusSource(NamedTuple):
+    """Source of a corpus: two line-aligned files, written as a list of two paths in YAML."""
+
+    source: Path
+    target: Path
+
+    def __str__(self) -> str:
+        return f"{self.source} and {self.target}"
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """All files of the corpus."""
+        return self.source, self.target
+
+    @property
+    def languages(self) -> tuple[str, str]:
+        """Language codes of source and target; the file name if it has no language code."""
+        return _language(self.source.name), _language(self.target.name)
+
+    def strip_absolute_paths(self) -> "CorpusSource":
+        """Replace absolute paths with file names."""
+        return CorpusSource(*(Path(p.name) if p.is_absolute() else p for p in self.files))
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(
+            lambda files: cls(*files), handler(tuple[Path, Path])
+        )
+
+
+def _language(file_name: str) -> str:
+    suffix = file_name.rpartition(".")[2]
+    return suffix if len(suffix) in (2, 3) and suffix != "txt" else file_name
+
+
+class Section(BaseModel):
+    """Base class of all config sections: immutable and typed; unknown keys are errors."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False
+    )
+
+
+Side = Literal["source", "target"]
+
+
+@dataclass(frozen=True)
+class LinearGroup:
+    """Linear layers of the same shape, applied to the tokens of the same sides."""
+
+    rows: int
+    columns: int
+    sides: tuple[Side, ...]  # sides whose tokens pass through each layer
+    n_layers: int = 1
+    n_biases: int = 1  # bias vectors per layer
+
+    @property
+    def n_parameters(self) -> int:
+        """Total number of parameters in all layers."""
+        return self.n_layers * self.rows * (self.columns + self.n_biases)
+
+
+class ModelConfig(Section):
+    """Settings that all architectures share."""
+
+    arch: str
+    """Architecture. It determines the other keys of this section."""
+    d_model: Int = Field(192, gt=0, multiple_of=2)
+    """Width of the layer inputs and outputs. Must be even: sines and cosines come in pairs."""
+    tied_embeddings: Literal["all", "target", "none"] = "all"
+    """Embeddings that share a matrix. all: source, target and output; target: target and output;
+    none: every matrix is separate."""
+    dropout: Float = Field(0.2, ge=0, lt=1)
+    """Dropout on the embeddings and on the output of every sub-layer."""
+
+    @abstractmethod
+    def summary(self) -> str:
+        """Return a one-line description of the architecture."""
+
+    @abstractmethod
+    def linear_groups(self) -> list[LinearGroup]:
+        """Return the linear layers between the embeddings and the output layer."""
+
+    @property
+    def predicted_sides(self) -> tuple[Side, ...]:
+        """Sides whose tokens count in the training loss."""
+        return ("target",)
+
+    @abstractmethod
+    def n_other_parameters(self) -> int:
+        """Return the number of parameters outside of linear layers and embeddings."""
+
+    @staticmethod
+    @abstractmethod
+    def settings_for_size(
+        width: int, n_encoder_layers: int, n_decoder_layers: int
+    ) -> dict[str, int]:
+        """Return the settings of a model of about this size."""
+
+    @property
+    def n_positions(self) -> int | None:
+        """Maximum length of a source or target; None means unlimited."""
+        return None
+
+    def check_length(self, max_length: int) -> None:
+        """Raise `ValueError` if the model cannot represent sentences of `max_length` pieces."""
+        del max_length
+
+    def n_parameters(self, source_size: int, target_size: int) -> int:
+        """Return the number of parameters for vocabularies of these sizes."""
+        n_vectors = {
+            "all": source_size,
+            "target": source_size + target_size,
+            "none": source_size + 2 * target_size,
+        }[self.tied_embeddings]
+        n_linear = sum(group.n_parameters for group in self.linear_groups())
+        return n_linear + n_vectors * self.d_model + self.n_other_parameters()

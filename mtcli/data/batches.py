@@ -1,0 +1,234 @@
+"""Batches of pairs with similar lengths. The seed determines their content and order.
+
+Target tokens are the labels that count in the loss: target pieces and EOS, without padding.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mtcli.data.augmentation import Augmentation
+from mtcli.data.corpus import EncodedCorpus, IdArray
+from mtcli.tokenizer import DEFAULT_SPECIAL_IDS, IGNORE_INDEX
+
+Rows = NDArray[np.int64]  # indices of pairs
+PlannedBatch = tuple[Rows, int]  # pairs of a batch, and its seed
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The pairs of one forward pass, padded on the right."""
+
+    source: Tensor  # [B, S]: pieces, EOS, padding
+    target_in: Tensor  # [B, T]: BOS, pieces, padding; input of the decoder
+    labels: Tensor  # [B, T]: pieces, EOS, IGNORE_INDEX; expected output of the decoder
+    n_target_tokens: int  # labels that count in the loss
+    n_tokens: int  # source and target positions without padding
+    seed: int = 0  # dropout seed of this pass, independent of earlier batches
+    pad_id: int = DEFAULT_SPECIAL_IDS.pad
+
+    @property
+    def n_positions(self) -> int:
+        """Source and target positions, padding included."""
+        return self.source.numel() + self.target_in.numel()
+
+    def to(self, device: torch.device) -> "Batch":
+        """Return the batch on `device`."""
+        return self._with_tensors(*(t.to(device, non_blocking=True) for t in self._tensors()))
+
+    def pin_memory(self) -> "Batch":
+        """Return the batch in page-locked memory, which can be copied to a GPU asynchronously."""
+        return self._with_tensors(*(tensor.pin_memory() for tensor in self._tensors()))
+
+    def micro_batch(self, index: int, n: int) -> "Batch":
+        """Return every n-th pair, starting at `index`; the n gradients add up to the batch's."""
+        rows = slice(index, None, n)
+        source, target_in, labels = self.source[rows], self.target_in[rows], self.labels[rows]
+        n_target_tokens = int((labels != IGNORE_INDEX).sum())
+        n_tokens = n_target_tokens + int((source != self.pad_id).sum())
+        seed = _mix_seed(self.seed, index, n)
+        return Batch(source, target_in, labels, n_target_tokens, n_tokens, seed, self.pad_id)
+
+    def with_ignored_labels(self) -> "Batch":
+        """Return the same pairs with all labels excluded from the loss."""
+        labels = torch.full_like(self.labels, IGNORE_INDEX)
+        return replace(self, labels=labels, n_target_tokens=0, n_tokens=0)
+
+    def _tensors(self) -> tuple[Tensor, Tensor, Tensor]:
+        return self.source, self.target_in, self.labels
+
+    def _with_tensors(self, source: Tensor, target_in: Tensor, labels: Tensor) -> "Batch":
+        return replace(self, source=source, target_in=target_in, labels=labels)
+
+
+@dataclass(frozen=True)
+class DataPosition:
+    """Position in the training data: an epoch, and the next batch in it."""
+
+    epoch: int = 0
+    batch: int = 0
+
+
+START = DataPosition()
+
+
+@dataclass(frozen=True)
+class Group:
+    """The batches of one step in this process, and the position after them."""
+
+    batches: list[Batch]
+    after: DataPosition
+
+    def counts(self) -> tuple[int, int, int]:
+        """Return three counts: target tokens, all tokens, and positions."""
+        return (
+            sum(batch.n_target_tokens for batch in self.batches),
+            sum(batch.n_tokens for batch in self.batches),
+            sum(batch.n_positions for batch in self.batches),
+        )
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Share of every step that this process computes: part `rank` of `size`."""
+
+    rank: int = 0
+    size: int = 1
+
+
+@dataclass(frozen=True)
+class BatchStream:
+    """Infinite stream of training batches, shuffled in each epoch."""
+
+    corpus: EncodedCorpus
+    budget: int  # maximum positions per batch, padding included
+    seed: int
+    n_batches: int = 1  # per step, over all processes
+    shard: Shard = Shard()
+    augmentation: Augmentation | None = None
+
+    def groups(self, start: DataPosition = START) -> Iterator[Group]:
+        """Yield the batches of each step from `start` on."""
+        planned: list[PlannedBatch] = []
+        epoch, n_skipped = start.epoch, start.batch
+        while True:
+            plan = self._plan(epoch)
+            for number in range(n_skipped, len(plan)):
+                planned.append((plan[number], _mix_seed(self.seed, epoch, number)))
+                if len(planned) == self.n_batches:
+                    yield Group(self._local_batches(planned), DataPosition(epoch, number + 1))
+                    planned = []
+            epoch, n_skipped = epoch + 1, 0
+
+    def largest(self) -> Batch:
+        """Return this process's part of the largest batch of the first epoch."""
+        source, target = self.corpus.source.lengths(), self.corpus.target.lengths()
+        plan = self._plan(epoch=0)
+        rows = max(plan, key=lambda rows: len(rows) * (source[rows].max() + target[rows].max()))
+        return self._local_batches([(rows, self.seed)] * self.n_batches)[0]
+
+    def _plan(self, epoch: int) -> list[Rows]:
+        return plan_epoch(self.corpus, self.budget, np.random.default_rng([self.seed, epoch]))
+
+    def _local_batches(self, planned: list[PlannedBatch]) -> list[Batch]:
+        """Return this process's part: complete batches if they divide evenly, else a part of each.
+
+        Pairs of a batch are sorted by length, so taking every n-th pair balances the work. If a
+        batch has fewer pairs than there are processes, some processes get a pair without labels,
+        because all of them must take part in the gradient all-reduce.
+        """
+        rank, size = self.shard.rank, self.shard.size
+        if len(planned) % size == 0:
+            return [
+                collate(self.corpus, rows, seed, self.augmentation)
+                for rows, seed in planned[rank::size]
+            ]
+        return [
+            collate(self.corpus, rows[rank::size], _mix_seed(seed, rank, size), self.augmentation)
+            if rank < len(rows)
+            else collate(self.corpus, rows[:1], seed).with_ignored_labels()
+            for rows, seed in planned
+        ]
+
+
+def plan_epoch(corpus: EncodedCorpus, budget: int, random: np.random.Generator) -> list[Rows]:
+    """Return the pairs of each batch of an epoch in random order; every pair occurs once."""
+    order = _sort_by_length(corpus, random.permutation(len(corpus)))
+    plan = _split_by_budget(corpus, order, budget)
+    return [plan[i] for i in random.permutation(len(plan))]
+
+
+def batches_in_order(corpus: EncodedCorpus, budget: int) -> Iterator[Batch]:
+    """Yield batches with every pair once, in a fixed order, for validation."""
+    order = _sort_by_length(corpus, np.arange(len(corpus)))
+    for rows in _split_by_budget(corpus, order, budget):
+        yield collate(corpus, rows)
+
+
+def collate(
+    corpus: EncodedCorpus, rows: Rows, seed: int = 0, augmentation: Augmentation | None = None
+) -> Batch:
+    """Return a batch of the pairs in `rows`, augmented unless `augmentation` is None."""
+    sources = [corpus.source[row] for row in rows]
+    targets = [corpus.target[row] for row in rows]
+    if augmentation:
+        sources, targets = augmentation.sample_subwords(sources, targets, seed)
+    special = corpus.special
+    bos = np.array([special.bos], dtype=np.int32)
+    inputs = [np.concatenate([bos, target[:-1]]) for target in targets]
+    n_target_tokens = sum(len(target) for target in targets)
+    n_tokens = n_target_tokens + sum(len(source) for source in sources)
+    if augmentation:
+        random = np.random.default_rng([seed, 2])  # 0 and 1 seed the subword sampling
+        sources = augmentation.drop_words(sources, random)
+        inputs = augmentation.drop_words(inputs, random)
+    return Batch(
+        source=pad(sources, special.pad),
+        target_in=pad(inputs, special.pad),
+        labels=pad(targets, IGNORE_INDEX),
+        n_target_tokens=n_target_tokens,
+        n_tokens=n_tokens,
+        seed=seed,
+        pad_id=special.pad,
+    )
+
+
+def pad(rows: Sequence[IdArray | Sequence[int]], filler: int) -> Tensor:
+    """Return `rows` as one tensor [B, S], padded on the right with `filler`."""
+    padded = np.full((len(rows), max(map(len, rows))), filler, dtype=np.int64)
+    for i, row in enumerate(rows):
+        padded[i, : len(row)] = row
+    return torch.from_numpy(padded)
+
+
+def _sort_by_length(corpus: EncodedCorpus, order: Rows) -> Rows:
+    """Return `order` sorted so that neighbors have similar lengths on both sides."""
+    source, target = corpus.source.lengths()[order], corpus.target.lengths()[order]
+    # Alternate ascending and descending source lengths, so that the source length does not jump
+    # where the target length increases.
+    source_key = np.where(target % 2 == 0, source, -source)
+    return order[np.lexsort((source_key, target))]
+
+
+def _split_by_budget(corpus: EncodedCorpus, order: Rows, budget: int) -> list[Rows]:
+    """Split `order` wherever the next pair would make the padded batch exceed `budget`."""
+    plan, start, longest_source, longest_target = [], 0, 0, 0
+    sources = corpus.source.lengths()[order].tolist()
+    targets = corpus.target.lengths()[order].tolist()
+    for i, (source, target) in enumerate(zip(sources, targets, strict=True)):
+        longest_source, longest_target = max(longest_source, source), max(longest_target, target)
+        if i > start and (i + 1 - start) * (longest_source + longest_target) > budget:
+            plan.append(order[start:i])
+            start, longest_source, longest_target = i, source, target
+    plan.append(order[start:])
+    return plan
+
+
+def _mix_seed(*numbers: int) -> int:
+    """Return a seed below 2**63 that is a hash of all `numbers`."""
+    state = np.random.SeedSequence(numbers).generate_state(1, np.uint64)
+    return int(state[0]) >> 1

@@ -1,0 +1,61 @@
+"""Preparation of batches in a background thread."""
+
+import threading
+from collections.abc import Generator, Iterator
+from contextlib import suppress
+from queue import Empty, Full, Queue
+from typing import TypeVar
+
+T = TypeVar("T")
+
+_POLL_SECONDS = 0.1  # interval at which each side checks whether the other is still running
+
+
+def prefetch(items: Iterator[T], n: int = 4) -> Generator[T]:
+    """Yield `items`, computing up to `n` of them ahead of time in a background thread.
+
+    Exceptions in the thread are raised here. Closing the generator ends the thread.
+    """
+    ready: Queue[tuple[T | None, BaseException | None]] = Queue(maxsize=n)
+    is_closed = threading.Event()
+
+    def put(item: T | None, error: BaseException | None) -> None:
+        while not is_closed.is_set():
+            with suppress(Full):
+                ready.put((item, error), timeout=_POLL_SECONDS)
+                return
+
+    def work() -> None:
+        try:
+            for item in items:
+                put(item, None)
+                if is_closed.is_set():
+                    return
+            put(None, StopIteration())
+        except BaseException as error:  # raised again in the consumer's thread
+            put(None, error)
+
+    thread = threading.Thread(target=work, name="batches", daemon=True)
+    thread.start()
+    try:
+        while True:
+            item, error = _get(ready, thread)
+            if isinstance(error, StopIteration):
+                return
+            if error is not None:
+                raise error
+            yield item  # type: ignore[misc]  # without an error there is an item
+    finally:
+        is_closed.set()
+        thread.join()
+
+
+def _get(
+    ready: Queue[tuple[T | None, BaseException | None]], thread: threading.Thread
+) -> tuple[T | None, BaseException | None]:
+    while True:
+        try:
+            return ready.get(timeout=_POLL_SECONDS)
+        except Empty:
+            if not thread.is_alive() and ready.empty():
+                raise RuntimeError("the prefetching thread died") from None

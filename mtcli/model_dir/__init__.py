@@ -1,0 +1,1 @@
+"""Files of a model directory: configuration, weights, checkpoints, manifest, card."""

@@ -1,0 +1,92 @@
+"""Average the weights of several models, or of several validations in one run."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from torch import Tensor
+
+from mtcli.errors import COPY_AGAIN, CheckpointError
+from mtcli.files import write_file
+from mtcli.model_dir.checkpoints import (
+    READ_ERRORS,
+    load_with_checksum,
+    steps_to_average,
+    weights_path,
+)
+from mtcli.model_dir.directory import (
+    WeightsInfo,
+    checkpoint_paths,
+    load_saved_config,
+    save_config,
+    weights_info,
+)
+from mtcli.model_dir.layout import WEIGHTS
+from mtcli.model_dir.weights import average_weights, load_into, load_weights, save_weights
+from mtcli.models import build_model
+from mtcli.tokenizer import load_tokenizers
+
+
+def average_models(models: Sequence[Path], out: Path) -> WeightsInfo:
+    """Write the averaged weights of `models` to the new directory `out`.
+
+    If `models` is a single run, average the validated weights that the run kept.
+    """
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise CheckpointError(f"{out} already exists", hint="choose another --out")
+    for path in models:
+        load_saved_config(path)  # raises an error if `path` is not a model directory
+    infos = [weights_info(model) for model in models]  # raises an error for damaged weights
+    weights = [load_weights(model) for model in models]
+    first = models[0]
+    for other in models[1:]:
+        _check_compatible(first, other)
+    files = _kept_weights_paths(first) if len(models) == 1 else [m / WEIGHTS for m in models]
+    config, tokenizers = load_saved_config(first), load_tokenizers(first)
+    if len(models) == 1:
+        weights = [_load_kept_weights(path) for path in files]
+    model = build_model(
+        config.model, len(tokenizers.source), len(tokenizers.target), tokenizers.special
+    )
+    for path, tensors in zip(files, weights, strict=True):
+        load_into(model, tensors.items(), origin=path)  # raises an error if the shapes differ
+    info = WeightsInfo(
+        n_parameters=infos[0].n_parameters,
+        step=max(info.step for info in infos),
+        bleu=None,
+        signature="",
+        n_pairs=max(info.n_pairs for info in infos),
+        weights=f"the mean of {len(files)} {'models' if len(models) > 1 else 'checkpoints'}",
+    )
+    save_config(out, config)
+    for name, content in tokenizers.files().items():
+        write_file(out / name, content)
+    save_weights(out, average_weights(weights), info)
+    return info
+
+
+def _check_compatible(first: Path, other: Path) -> None:
+    """Raise `CheckpointError` if two models differ in architecture or vocabulary."""
+    if load_saved_config(first).model != load_saved_config(other).model:
+        raise CheckpointError(f"{other} and {first} have different architectures")
+    if load_tokenizers(first).files() != load_tokenizers(other).files():
+        raise CheckpointError(f"{other} and {first} have different vocabularies")
+
+
+def _kept_weights_paths(run: Path) -> list[Path]:
+    """Return the files of the validated weights that the latest checkpoint of `run` refers to."""
+    # Older checkpoints refer to other weights, which are needed only for a rollback.
+    steps = [step for path in checkpoint_paths(run)[-1:] for step in steps_to_average(path)]
+    if len(steps) < 2:
+        raise CheckpointError(
+            f"{run} has fewer than two saved sets of weights to average",
+            hint="name two or more models, or train with --set train.average=5",
+        )
+    return [weights_path(run, step) for step in steps]
+
+
+def _load_kept_weights(path: Path) -> dict[str, Tensor]:
+    """Return the validated weights in `path`; raise `CheckpointError` if they are damaged."""
+    try:
+        return load_with_checksum(path)[1]
+    except READ_ERRORS as error:
+        raise CheckpointError(f"{path} is damaged: {error}", hint=COPY_AGAIN) from error

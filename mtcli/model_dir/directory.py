@@ -1,0 +1,313 @@
+"""Configuration and metadata of a model directory, read and written without torch."""
+
+import json
+import math
+import re
+import shutil
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import takewhile
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import yaml
+from safetensors import SafetensorError, safe_open
+
+from mtcli import __version__
+from mtcli.config.load import (
+    METADATA_KEYS,
+    YAML_ERRORS,
+    describe_yaml_error,
+    differences,
+    to_yaml,
+    validate,
+)
+from mtcli.config.sections import Config
+from mtcli.errors import COPY_AGAIN, CheckpointError
+from mtcli.files import is_partial, remove_partial, write_file
+from mtcli.model_dir.layout import (
+    CARD,
+    CHECKPOINTS,
+    CONFIG,
+    EXPORT,
+    INTERIM_CHECKPOINT,
+    LOCK,
+    LOG,
+    REPORT,
+    TENSORBOARD,
+    WEIGHTS,
+)
+from mtcli.model_dir.safety import check_contained, read_record
+
+# Format of the model directory, saved in config.yaml. Increment it when a change makes the
+# directory unreadable for older versions of mtcli. `load_saved_config` refuses every other format.
+FORMAT = 1
+# Keys in the header of model.safetensors. The metadata has no separate version number: FORMAT
+# covers it. Readers refuse unknown fields, so a new field requires a new FORMAT.
+METADATA, CHECKSUMS = "mtcli", "checksums"
+_COMMENT = "# "
+_VERSION_LINE = re.compile(rb"^mtcli:", re.MULTILINE)
+_TOKENIZERS = ("tokenizer.model", "source.model", "target.model")
+
+
+@dataclass(frozen=True)
+class WeightsInfo:
+    """Metadata of model.safetensors. Field names are part of the file format."""
+
+    n_parameters: int
+    step: int
+    bleu: float | None  # on the dev set; None for an average of several models
+    signature: str
+    n_pairs: int  # training pairs
+    weights: str = ""  # origin if not `step`, such as "the mean of steps 800 and 1000"
+
+    def to_metadata(self) -> dict[str, object]:
+        """Return the fields to save; `n_parameters` is computed from the tensors when loading."""
+        metadata = asdict(self)
+        del metadata["n_parameters"]
+        return metadata
+
+
+def save_config(directory: Path, config: Config, plan: Sequence[str] = ()) -> None:
+    """Write the resolved configuration with its format and the version of mtcli.
+
+    `plan` explains the chosen settings; it becomes a comment at the top of the file.
+    """
+    comment = "".join(f"{_COMMENT}{line}\n" for line in plan)
+    versions = f"format: {FORMAT}\nmtcli: {__version__}\n"
+    write_file(directory / CONFIG, comment + versions + to_yaml(strip_absolute_paths(config)))
+
+
+def saved_plan(directory: Path) -> list[str]:
+    """Return the plan that `save_config` wrote; empty if there is none."""
+    path = directory / CONFIG
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    return [line.removeprefix(_COMMENT) for line in lines if line.startswith(_COMMENT)]
+
+
+def load_saved_config(directory: Path) -> Config:
+    """Return the configuration of a model directory; raise an error for an unknown format."""
+    path = directory / CONFIG
+    tree = read_saved_tree(path)
+    creator, saved_format = tree.pop("mtcli", "an unknown version"), tree.pop("format", None)
+    if saved_format != FORMAT:
+        raise CheckpointError(
+            f"{directory} has format {saved_format}, written by mtcli {creator}; this is mtcli "
+            f"{__version__}, which reads format {FORMAT}",
+            hint="use the version of mtcli that wrote it, or a newer one",
+        )
+    return validate(tree, origin=str(path))
+
+
+def mtcli_version(directory: Path) -> str:
+    """Return the version of mtcli that started a run."""
+    return str(read_saved_tree(directory / CONFIG).get("mtcli", "unknown"))
+
+
+def is_run(directory: Path) -> bool:
+    """Return whether mtcli created `directory`: its config.yaml has the keys of `save_config`."""
+    path = directory / CONFIG
+    if path.is_symlink():
+        check_contained(directory)
+    if not path.is_file() or not _VERSION_LINE.search(path.read_bytes()):
+        return False
+    return set(METADATA_KEYS).issubset(read_saved_tree(path))
+
+
+def check_is_run(directory: Path) -> None:
+    """Raise `CheckpointError` if `directory` is neither empty nor a run, or cannot be created."""
+    if not directory.exists():
+        _check_can_create(directory)
+        return
+    is_used = not directory.is_dir() or any(
+        not is_partial(path) and path.name != LOCK for path in directory.iterdir()
+    )
+    if is_used and not is_run(directory):
+        raise CheckpointError(
+            f"{directory} already exists and is not a run of mtcli",
+            hint="choose another --out; mtcli changed nothing in this directory",
+        )
+
+
+def _check_can_create(directory: Path) -> None:
+    parent = next(path for path in directory.absolute().parents if path.exists())
+    try:
+        # Permissions are not enough: in /proc, for example, even root cannot create a directory.
+        with TemporaryDirectory(dir=parent, prefix=".mtcli-"):
+            pass
+    except OSError as error:
+        raise CheckpointError(
+            f"cannot create {directory}: {error.strerror}",
+            hint="choose another --out, in a directory that you can write to",
+        ) from error
+
+
+def check_settings(directory: Path, config: Config) -> None:
+    """Raise `CheckpointError` if a started run has settings other than `config`."""
+    if not has_saved_weights(directory):
+        return
+    if changed := _differences(directory, config):
+        lines = "".join(f"\n  {line}" for line in changed)
+        raise CheckpointError(
+            f"{directory} contains a run with different settings:{lines}",
+            hint="choose another --out, restore the settings, or start over with --fresh",
+        )
+
+
+def fixed_steps(directory: Path, config: Config) -> int | None:
+    """Return the number of steps that an earlier start of this run derived from train.minutes."""
+    if config.train.minutes is None or not is_run(directory) or _differences(directory, config):
+        return None
+    return load_saved_config(directory).train.steps
+
+
+def has_same_settings(directory: Path, config: Config) -> bool:
+    """Return whether the run in `directory` has the settings of `config`."""
+    return not _differences(directory, config)
+
+
+def _differences(directory: Path, config: Config) -> list[str]:
+    """Return the settings in which `config` differs from the saved run.
+
+    Corpus file names are ignored, because a digest of the pairs is compared instead. Steps are
+    ignored if train.minutes is set, because they follow from it.
+    """
+    saved = load_saved_config(directory)
+    before, now = saved.train, config.train
+    ignored: dict[str, object] = {}
+    if (
+        before.start_from
+        and now.start_from
+        and _may_be_same_path(before.start_from, now.start_from)
+    ):
+        ignored["start_from"] = before.start_from
+    if before.minutes is not None or now.minutes is not None:
+        ignored["steps"] = before.steps
+    files = {"train": saved.data.train, "dev": saved.data.dev}
+    data, train = config.data.model_copy(update=files), now.model_copy(update=ignored)
+    return differences(saved, config.model_copy(update={"data": data, "train": train}))
+
+
+def has_saved_weights(directory: Path) -> bool:
+    """Return whether `directory` contains trained weights or a checkpoint."""
+    paths = [directory / WEIGHTS, directory / INTERIM_CHECKPOINT, *checkpoint_paths(directory)]
+    return any(path.exists() for path in paths)
+
+
+def checkpoint_paths(directory: Path) -> list[Path]:
+    """Return the checkpoints that a run saved after validations, oldest first."""
+    return sorted((directory / CHECKPOINTS).glob("step-*.safetensors"))
+
+
+def strip_absolute_paths(config: Config) -> Config:
+    """Replace absolute paths with file names, so that a shared model does not reveal them."""
+    data = config.data
+    names = {
+        "train": data.train.strip_absolute_paths(),
+        "dev": data.dev.strip_absolute_paths() if data.dev else None,
+    }
+    parent = config.train.start_from
+    train = config.train.model_copy(update={"start_from": _name(parent) if parent else None})
+    return config.model_copy(update={"data": data.model_copy(update=names), "train": train})
+
+
+def remove_run(directory: Path) -> None:
+    """Remove the files of a run and no others; do nothing if `directory` is not a run."""
+    if not is_run(directory):
+        return
+    remove_partial(directory)
+    # Remove config.yaml last: a partially removed directory must still count as a run.
+    names = (WEIGHTS, CARD, LOG, CHECKPOINTS, *_TOKENIZERS, REPORT, EXPORT, TENSORBOARD, CONFIG)
+    for name in names:
+        path = directory / name
+        try:
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+        except OSError as error:
+            raise CheckpointError(f"cannot remove {path}: {error.strerror}") from error
+
+
+def weights_info(directory: Path) -> WeightsInfo:
+    """Return the size and origin of the weights from the header of model.safetensors."""
+    path = directory / WEIGHTS
+    if not path.is_file():
+        raise CheckpointError(
+            f"{directory} has no {WEIGHTS}: training has not reached its first validation, or the "
+            "copy is incomplete",
+            hint="run the same `mtcli train` command again to resume, or copy the model again",
+        )
+    try:
+        with safe_open(path, framework="numpy") as file:
+            slices = [file.get_slice(name) for name in file.keys()]  # noqa: SIM118
+            shapes = [tensor.get_shape() for tensor in slices]
+            if any(tensor.get_dtype() != "F32" for tensor in slices):
+                raise ValueError("not all of its tensors are float32")
+        metadata = read_metadata(path)
+        metadata.pop(CHECKSUMS, None)
+        n_parameters = sum(math.prod(shape) for shape in shapes)
+        return read_record(WeightsInfo, {**metadata, "n_parameters": n_parameters})
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
+        raise CheckpointError(
+            f"{path} is damaged or was not written by mtcli: {error}", hint=COPY_AGAIN
+        ) from error
+
+
+def read_metadata(path: Path) -> dict[str, Any]:
+    """Return the metadata of model.safetensors: the fields of `WeightsInfo` and the checksums.
+
+    They form a single JSON string, because safetensors 0.8 writes multiple keys in random order.
+    """
+    with safe_open(path, framework="numpy") as file:
+        return dict(json.loads((file.metadata() or {})[METADATA]))
+
+
+class _LoaderWithoutAliases(yaml.SafeLoader):
+    """YAML loader that refuses aliases: a few lines of them can expand to billions of values."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        """Compose the next node."""
+        if self.check_event(yaml.AliasEvent):
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+            raise yaml.MarkedYAMLError(problem="aliases are not allowed", problem_mark=mark)
+        return super().compose_node(parent, index)
+
+
+def read_saved_tree(path: Path) -> dict[str, object]:
+    """Return the content of a config.yaml without validating it."""
+    if not path.is_file():
+        reason = f"it has no {path.name}" if path.parent.is_dir() else "it does not exist"
+        raise CheckpointError(
+            f"{path.parent} is not a model directory: {reason}",
+            hint="name the directory of `mtcli train --out`",
+        )
+    # Every use of a model directory reads config.yaml first, so this check covers them all.
+    check_contained(path.parent)
+    try:
+        tree = yaml.load(path.read_text(encoding="utf-8"), Loader=_LoaderWithoutAliases)
+    except OSError as error:
+        raise CheckpointError(f"cannot read {path}: {error.strerror}") from error
+    except YAML_ERRORS as error:
+        raise _damaged(path, describe_yaml_error(error)) from error
+    if not isinstance(tree, dict):
+        raise _damaged(path, "it contains no settings")
+    return tree
+
+
+def _damaged(path: Path, problem: str) -> CheckpointError:
+    return CheckpointError(
+        f"{path} is damaged: {problem}",
+        hint=f"copy it again; to retrain, remove {path.parent} or choose another --out",
+    )
+
+
+def _may_be_same_path(one: Path, other: Path) -> bool:
+    """Return whether two paths may refer to the same file: one is a suffix of the other."""
+    ends = [takewhile(lambda part: part != "..", reversed(path.parts)) for path in (one, other)]
+    return all(a == b for a, b in zip(*ends, strict=False))
+
+
+def _name(path: Path) -> Path:
+    return Path(path.name) if path.is_absolute() else path

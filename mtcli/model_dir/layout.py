@@ -1,0 +1,15 @@
+"""Names of the files and subdirectories of a model directory.
+
+`mtcli.tokenizer` defines the names of the tokenizer files.
+"""
+
+CONFIG = "config.yaml"
+WEIGHTS = "model.safetensors"
+CARD = "README.md"
+LOG = "log.jsonl"
+REPORT = "report.html"
+LOCK = ".lock"
+CHECKPOINTS = "checkpoints"
+INTERIM_CHECKPOINT = f"{CHECKPOINTS}/pause.safetensors"  # saved between validations
+EXPORT = "ctranslate2"
+TENSORBOARD = "tensorboard"

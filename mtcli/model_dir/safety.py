@@ -1,0 +1,112 @@
+"""Checks for model directories from untrusted sources.
+
+`check_contained` refuses entries that lead out of the directory. `read_record` converts JSON to a
+dataclass and verifies the type of each field.
+"""
+
+import math
+import stat
+from collections.abc import Iterator
+from dataclasses import MISSING, fields
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, TypeVar, get_args, get_type_hints
+
+from mtcli.errors import CheckpointError
+from mtcli.model_dir.layout import CHECKPOINTS, EXPORT, TENSORBOARD
+
+_SUBDIRECTORIES = (CHECKPOINTS, EXPORT, TENSORBOARD, "cache")  # subdirectories of a model directory
+
+
+def check_contained(directory: Path) -> None:
+    """Raise `CheckpointError` if an entry of a model directory leads out of it.
+
+    A symbolic link must point to a regular file in the directory. FIFOs, devices and sockets are
+    refused without opening them, because opening could block. `directory` itself may be a link.
+    """
+    root = directory.resolve()
+    for path in _entries(directory):
+        problem = _problem(path, root)
+        if problem:
+            raise CheckpointError(
+                f"{path} {problem}",
+                hint="replace it with a copy of the file or directory, or remove it",
+            )
+
+
+def _entries(directory: Path) -> Iterator[Path]:
+    """Yield all entries of a model directory and of the subdirectories that mtcli uses."""
+    for path in _children(directory):
+        yield path
+        if path.name in _SUBDIRECTORIES:  # the caller has checked that it is not a link
+            yield from _children(path)
+
+
+def _children(directory: Path) -> list[Path]:
+    try:
+        return sorted(directory.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []  # the caller reports a missing directory
+    except OSError as error:
+        raise CheckpointError(f"cannot read {directory}: {error.strerror}") from error
+
+
+def _problem(path: Path, root: Path) -> str:
+    """Return the reason to refuse an entry, or an empty string."""
+    try:
+        mode = path.lstat().st_mode
+        if not stat.S_ISLNK(mode):
+            is_allowed = stat.S_ISREG(mode) or stat.S_ISDIR(mode)
+            return "" if is_allowed else "is neither a file nor a directory"
+        target = path.resolve()
+        if not target.is_relative_to(root):
+            return "is a symbolic link that leads out of the model directory"
+        if target.exists() and not target.is_file():
+            return "is a symbolic link to something other than a file"
+    except FileNotFoundError:
+        return ""  # removed after it was listed
+    except (OSError, RuntimeError) as error:  # RuntimeError: link loops, in Python < 3.13
+        return f"cannot be examined: {error}"
+    return ""
+
+
+T = TypeVar("T")
+
+
+def read_record(kind: type[T], values: object) -> T:
+    """Return an instance of the dataclass `kind` with the fields in `values`.
+
+    Raise `ValueError` if a field is missing, unknown or of the wrong type. Fields of types other
+    than bool, int, float, str and their unions with None are not checked.
+    """
+    if not isinstance(values, dict):
+        raise ValueError(f"expected an object, got {type(values).__name__}")
+    hints = get_type_hints(kind)
+    required = {
+        field.name
+        for field in fields(kind)  # type: ignore[arg-type]
+        if field.default is MISSING and field.default_factory is MISSING
+    }
+    if not required <= values.keys() <= hints.keys():
+        names = sorted(map(str, (required - values.keys()) | (values.keys() - hints.keys())))
+        raise ValueError(f"missing or unknown: {', '.join(names)}")
+    for name, value in values.items():
+        if not _has_type(value, hints[name]):
+            raise ValueError(f"{name} has the wrong type")
+    return kind(**values)
+
+
+def _has_type(value: object, hint: Any) -> bool:
+    kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+    if value is None:
+        return NoneType in kinds
+    if not any(kind in (bool, int, float, str) for kind in kinds):
+        return True
+    if isinstance(value, bool):
+        return bool in kinds
+    if isinstance(value, int | float) and float in kinds:
+        try:
+            return math.isfinite(value)
+        except OverflowError:  # the integer is too large for a float
+            return False
+    return type(value) in kinds

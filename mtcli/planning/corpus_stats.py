@@ -1,0 +1,140 @@
+"""Corpus statistics, measured on a sample: the basis of the planned settings."""
+
+import io
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import sentencepiece
+
+from mtcli.data.corpus import Corpus
+
+_SAMPLE_PAIRS = 10_000
+_PROBE_PAIRS = 2_000
+_PROBE_LINE = 200  # characters per line that the probe uses; paragraphs would be slow
+_PROBE_MERGES = 640  # pieces of the probe vocabulary that are longer than a character
+_FIXED_PIECES = 260  # 256 bytes and 4 special symbols in every vocabulary
+# The number of pieces per line in excess of one per word is proportional to n_merges ** -0.63,
+# measured on Multi30k and the demo corpus with vocabularies of 1,000 to 8,000 pieces.
+_EXCESS_EXPONENT = 0.63
+
+# Scripts without spaces between words: first and last code point, mean characters per word.
+_UNSPACED = (
+    (0x0E00, 0x0EFF, 4.0),  # Thai, Lao
+    (0x1000, 0x109F, 4.0),  # Burmese
+    (0x1780, 0x17FF, 4.0),  # Khmer
+    (0x3040, 0x30FF, 2.0),  # Hiragana, Katakana
+    (0x3400, 0x9FFF, 1.7),  # Han
+    (0x20000, 0x3FFFF, 1.7),  # Han, rare
+)
+
+
+@dataclass(frozen=True)
+class SideStats:
+    """Line lengths of one language; means unless stated otherwise."""
+
+    characters: float
+    words: float  # estimated for scripts without spaces
+    probe_pieces: float  # with the probe vocabulary of `measure_corpus`
+    p99_characters: int  # 99th percentile
+
+    def estimate_pieces(self, n_merges: float) -> float:
+        """Estimate the mean number of pieces per line, given `n_merges` multi-character pieces.
+
+        A word has at least about one piece; the excess shrinks as the vocabulary grows.
+        """
+        probe_excess = max(0.0, self.probe_pieces - self.words)
+        excess = probe_excess * math.pow(_PROBE_MERGES / max(1.0, n_merges), _EXCESS_EXPONENT)
+        return min(self.characters + 1, self.words + excess)
+
+
+@dataclass(frozen=True)
+class CorpusStats:
+    """Statistics of a parallel corpus."""
+
+    n_pairs: int
+    alphabet_size: int  # distinct characters on both sides
+    source: SideStats
+    target: SideStats
+
+    @property
+    def min_vocab_size(self) -> int:
+        """Vocabulary size with all characters and an equal number of longer pieces."""
+        return _FIXED_PIECES + 2 * self.alphabet_size
+
+    def estimate_pieces(self, vocab_size: int, *, is_shared: bool = True) -> tuple[float, float]:
+        """Return the mean number of pieces of a source line and of a target line."""
+        n_merges = vocab_size - _FIXED_PIECES - self.alphabet_size
+        # A separate vocabulary segments its language like a shared one of twice the size.
+        n_merges *= 1 if is_shared else 2
+        return self.source.estimate_pieces(n_merges), self.target.estimate_pieces(n_merges)
+
+    def estimate_p99_pieces(self, vocab_size: int) -> int:
+        """Return the 99th percentile of the pieces per line, for the side where it is larger."""
+        sides = zip((self.source, self.target), self.estimate_pieces(vocab_size), strict=True)
+        return max(round(side.p99_characters / side.characters * mean) for side, mean in sides)
+
+
+def measure_corpus(corpus: Corpus) -> CorpusStats:
+    """Return the statistics of `corpus`, measured on a fixed random sample of its pairs.
+
+    To support every language, the number of pieces is measured: a small probe vocabulary is
+    trained on half of the pairs and applied to the other half.
+    """
+    rows = _sample_rows(len(corpus))
+    source, target = [corpus.source[i] for i in rows], [corpus.target[i] for i in rows]
+    alphabet_size = len(set().union(*source, *target))
+    half = slice(0, _PROBE_PAIRS, 2)
+    probe = _train_probe([*source[half], *target[half]], alphabet_size)
+    sides = (_measure_side(lines, probe) for lines in (source, target))
+    return CorpusStats(len(corpus), alphabet_size, *sides)
+
+
+def _sample_rows(n_pairs: int) -> list[int]:
+    """Return the row numbers of a fixed random sample.
+
+    Evenly spaced rows would be biased: in Multi30k, every twentieth line is short.
+    """
+    size = min(n_pairs, _SAMPLE_PAIRS)
+    rows: list[int] = np.random.default_rng(1).choice(n_pairs, size, replace=False).tolist()
+    return rows
+
+
+def _train_probe(lines: Sequence[str], alphabet_size: int) -> sentencepiece.SentencePieceProcessor:
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter([line[:_PROBE_LINE] for line in lines]),
+        model_writer=model,
+        model_type="bpe",  # trains ten times faster than unigram, and gives as many pieces per line
+        vocab_size=_PROBE_MERGES + _FIXED_PIECES + alphabet_size,
+        hard_vocab_limit=False,
+        byte_fallback=True,
+        minloglevel=2,
+    )
+    return sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
+
+
+def _measure_side(lines: Sequence[str], probe: sentencepiece.SentencePieceProcessor) -> SideStats:
+    lengths = np.array([len(line) for line in lines])
+    # Skip the lines that the probe was trained on: they have fewer pieces than other text.
+    unseen = [line[:_PROBE_LINE] for line in (lines[1:_PROBE_PAIRS:2] or lines)]
+    n_probed = sum(len(line) for line in unseen)
+    characters = float(lengths.mean())
+    n_pieces = sum(len(ids) for ids in probe.encode(unseen))
+    return SideStats(
+        characters=characters,
+        words=sum(map(_n_words, unseen)) / n_probed * characters,
+        probe_pieces=n_pieces / n_probed * characters,
+        p99_characters=int(np.quantile(lengths, 0.99)),
+    )
+
+
+def _n_words(line: str) -> float:
+    """Return the number of words in a line; for scripts without spaces, an estimate."""
+    n_words = float(len(line.split()))
+    if line.isascii():
+        return n_words
+    for first, last, length in _UNSPACED:
+        n_words += sum(first <= ord(character) <= last for character in line) / length
+    return n_words

@@ -1,0 +1,174 @@
+"""Resolve a training request into a complete configuration."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mtcli.config.base import CorpusSource
+from mtcli.config.load import (
+    Setting,
+    check_values,
+    flatten,
+    load_config,
+    read_sections,
+    validate,
+    with_overrides,
+)
+from mtcli.config.sections import Config
+from mtcli.data.corpus import Corpus, CorpusReader, drop_overlong
+from mtcli.errors import ConfigError
+from mtcli.model_dir.directory import (
+    has_same_settings,
+    has_saved_weights,
+    is_run,
+    load_saved_config,
+    saved_plan,
+)
+from mtcli.planning.choices import MAX_LENGTH
+from mtcli.planning.plan import Plan, corpus_line, estimate_config, make_plan
+
+Notify = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class TrainRequest:
+    """Arguments of one `mtcli train` command."""
+
+    out: Path
+    file: Path | None  # configuration file
+    settings: Sequence[Setting]  # from the command line
+    parent: Path | None = None  # model to start from
+    is_fresh: bool = False
+    reader: CorpusReader = field(default_factory=CorpusReader)  # shared with training
+
+    @property
+    def has_corpus(self) -> bool:
+        """Whether the request specifies training or dev data; a resumed run does not need it."""
+        keys = {key for key, _ in self.settings}
+        return self.file is not None or not keys.isdisjoint(("data", "data.train", "data.dev"))
+
+
+def resolve(request: TrainRequest) -> Config:
+    """Return the configuration of a run that is resumed or that has a configuration file."""
+    if request.file is None and is_resumed(request):
+        _check(request)
+        return _with_user_settings(load_saved_config(request.out), _user_settings(request))
+    settings = _all_settings(request)
+    if request.file is None:
+        return load_config(None, settings)
+    tree = read_sections(request.file)
+    if request.parent is not None:
+        _check_same_arch(request.file, tree, request.parent, flatten(settings)["model.arch"])
+    return validate(tree, settings, origin=str(request.file))
+
+
+def _check_same_arch(file: Path, tree: dict[str, Any], parent: Path, arch: str) -> None:
+    """Raise `ConfigError` if the architecture in `file` differs from that of the parent."""
+    model = tree.get("model")
+    if not isinstance(model, dict) or all(key.endswith("dropout") for key in model):
+        return
+    file_arch = model.get("arch", "transformer")
+    if file_arch != arch:
+        raise ConfigError(
+            f"{file} has model.arch={file_arch}, but {parent.name} has {arch}",
+            hint="omit --from, or use a --config with the same model.arch",
+        )
+
+
+def is_resumed(request: TrainRequest) -> bool:
+    """Return whether the run already exists; a resumed run keeps its earlier choices."""
+    if request.is_fresh or not is_run(request.out):
+        return False
+    return has_saved_weights(request.out) or _has_current_plan(request)
+
+
+def _has_current_plan(request: TrainRequest) -> bool:
+    """Return whether a run that has no steps yet was planned for the same corpus and settings."""
+    saved = load_saved_config(request.out)
+    config = _with_user_settings(saved, _user_settings(request))
+    if not has_same_settings(request.out, config):
+        return False
+    corpus = _read(request.reader, config.data.train, config.data.max_length)
+    line = corpus_line(estimate_config(corpus, config))
+    plan = saved_plan(request.out)
+    return not plan or line in plan
+
+
+def plan_for(request: TrainRequest, notify: Notify) -> Plan:
+    """Return the plan for a run; without a configuration file, choose the missing settings."""
+    if request.file is not None or is_resumed(request):
+        config = resolve(request)
+        corpus = _read(request.reader, config.data.train, config.data.max_length, notify)
+        return estimate_config(corpus, config)
+    settings = _all_settings(request)
+    check_values(settings)  # fail before a large corpus is read
+    fixed = flatten(settings)
+    source = CorpusSource(*map(Path, fixed["data.train"]))
+    max_length = fixed.get("data.max_length")
+    if not isinstance(max_length, int):
+        max_length = MAX_LENGTH
+    return make_plan(_read(request.reader, source, max_length, notify), settings)
+
+
+def _read(
+    reader: CorpusReader, source: CorpusSource, max_length: int, notify: Notify = lambda _: None
+) -> Corpus:
+    """Read the pairs to plan for.
+
+    Use at least the largest `data.max_length` that can be chosen, so that the corpus statistics
+    are the same before and after the choice.
+    """
+    corpus = reader.read(source, notify)
+    return drop_overlong(corpus, max(MAX_LENGTH, max_length), "nmt_nfkc", notify)
+
+
+def _all_settings(request: TrainRequest) -> list[Setting]:
+    """Return the sections inherited from the parent, then the user's settings."""
+    _check(request)
+    if request.parent is None:
+        return _user_settings(request)
+    # A resumed run has saved these sections, so it does not need its parent.
+    is_parent_missing = not request.parent.is_dir()
+    can_resume = not request.is_fresh and has_saved_weights(request.out)
+    parent = load_saved_config(request.out if can_resume and is_parent_missing else request.parent)
+    inherited: list[Setting] = [
+        (section, getattr(parent, section).model_dump(mode="json"))
+        for section in ("tokenizer", "model")
+    ]
+    return [*inherited, *_user_settings(request)]
+
+
+def _with_user_settings(saved: Config, settings: list[Setting]) -> Config:
+    """Return `saved` with `settings`; a new architecture replaces the entire model section."""
+    arch = flatten(settings).get("model.arch", saved.model.arch)
+    new_model = [] if arch == saved.model.arch else [("model", {"arch": arch})]
+    return with_overrides(saved, [*new_model, *settings])
+
+
+def _user_settings(request: TrainRequest) -> list[Setting]:
+    """Return the user's settings; `train.steps` overrides `train.minutes` from a file or run."""
+    start = [("train.start_from", str(request.parent))] if request.parent else []
+    keys = {key for key, _ in request.settings}
+    no_budget = [("train.minutes", None)] if "train.steps" in keys else []
+    return [*start, *no_budget, *request.settings]
+
+
+def _check(request: TrainRequest) -> None:
+    """Raise `ConfigError` if settings contradict each other or the parent."""
+    keys = {key for key, _ in request.settings}
+    if {"train.minutes", "train.steps"} <= keys:
+        raise ConfigError(
+            "--minutes and train.steps are mutually exclusive", hint="set only one of them"
+        )
+    if request.parent is None:
+        return
+    if request.parent.resolve() == request.out.resolve():
+        raise ConfigError("--from and --out are the same directory", hint="choose another --out")
+    inherited = [key for key in keys if key.startswith(("tokenizer.", "model."))]
+    fixed = [key for key in inherited if not key.endswith("dropout")]
+    if fixed:
+        raise ConfigError(
+            f"{fixed[0]} cannot be set with --from: {request.parent.name} determines it",
+            hint="remove --from or this setting",
+        )

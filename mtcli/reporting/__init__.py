@@ -1,0 +1,1 @@
+"""Training events, and the displays, logs and reports that consume them."""

@@ -1,0 +1,68 @@
+"""Text for events and numbers, shared by all displays."""
+
+import re
+
+from mtcli.reporting.events import Finished, Resumed, RolledBack, Stopped
+
+# Tab and newline are harmless; a terminal would interpret other control characters.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+
+_METRIC_LABELS = {"bleu": "BLEU", "chrf": "chrF", "loss": "dev loss"}
+
+
+def summary_line(event: Stopped | Finished) -> str:
+    """Return the last line of a run."""
+    if isinstance(event, Finished):
+        return (
+            f"finished at step {event.step} ({event.reason}): "
+            f"dev BLEU {event.bleu:.2f}, weights: {event.weights}"
+        )
+    if event.signal and not event.step:
+        return "stopped during preparation; run the same command again"
+    cause = "stopped after" if event.signal else "time limit reached at"
+    return f"{cause} step {event.step}; run the same command again to resume"
+
+
+def resume_line(event: Resumed) -> str:
+    """Return the first line of a resumed run."""
+    return f"resuming from step {event.step:,}"
+
+
+def rollback_line(event: RolledBack) -> str:
+    """Return the cause of a rollback, its target step and the learning-rate factor."""
+    return (
+        f"step {event.step}: {event.reason}; rolling back to step {event.to_step} "
+        f"with learning-rate factor {event.factor:g}"
+    )
+
+
+def metric_label(name: str) -> str:
+    """Return the usual spelling of a metric's name."""
+    return _METRIC_LABELS.get(name, name)
+
+
+def strip_control(text: str) -> str:
+    """Replace control characters, which terminals interpret and HTML does not allow."""
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def clip_text(text: str, limit: int = 200) -> str:
+    """Truncate `text` for display: early checkpoints may output very long translations."""
+    return strip_control(text if len(text) <= limit else f"{text[:limit]}…")
+
+
+def format_duration(seconds: float) -> str:
+    """Format a time span: `45 s`, `12 min`, `3 h 05 min`, `2 d 4 h`."""
+    minutes = round(seconds / 60)
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if minutes < 90:
+        return f"{minutes} min"
+    if minutes < 48 * 60:
+        return f"{minutes // 60} h {minutes % 60:02} min"
+    return f"{minutes // (24 * 60)} d {minutes // 60 % 24} h"
+
+
+def format_size(n_bytes: int) -> str:
+    """Format an amount of memory: `512 MB`, `3.4 GB`."""
+    return f"{n_bytes / 1e6:,.0f} MB" if n_bytes < 1e9 else f"{n_bytes / 1e9:,.1f} GB"

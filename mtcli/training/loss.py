@@ -1,0 +1,100 @@
+"""Label-smoothed cross-entropy that never stores the logits of a full batch.
+
+The logits are the largest matrix of a step: a few thousand rows of several thousand numbers, which
+the usual implementation stores three times. Here they are computed in chunks of a few hundred rows.
+Each chunk is used for the loss and the gradients, then freed.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mtcli.data.batches import Batch
+from mtcli.models.base import TrainableModel
+from mtcli.tokenizer import IGNORE_INDEX
+
+_CHUNK = 2**22  # logits in memory at the same time
+
+
+def summed_loss(hidden: Tensor, weight: Tensor, labels: Tensor, smoothing: float) -> Tensor:
+    """Return the cross-entropy of `labels` [B, T], summed over the target tokens.
+
+    The logits are the products of `hidden` [B, T, D] and `weight` [V, D]. The loss is a sum so that
+    every target token has the same weight in batches of any size.
+    """
+    is_target = labels != IGNORE_INDEX
+    loss: Tensor = _ChunkedCrossEntropy.apply(
+        hidden[is_target], weight, labels[is_target], smoothing, torch.is_grad_enabled()
+    )  # type: ignore[no-untyped-call]
+    return loss
+
+
+class _ChunkedCrossEntropy(torch.autograd.Function):
+    """Cross-entropy that computes gradients in the forward pass, while the logits are in memory.
+
+    With smoothing e the loss of a row with logits z and label y is
+        logsumexp(z) - (1 - e) z_y - e mean(z),
+    and its gradient is softmax(z) - (1 - e) onehot(y) - e / V. The last term is the same for all
+    entries of the vocabulary, so it needs no pass over the logits: it follows from the sums over
+    the rows of `weight` and of `x`.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, labels: Tensor, smoothing: float, has_gradients: bool
+    ) -> Tensor:
+        w = weight.to(x.dtype)
+        uniform = smoothing / len(w)  # e / V
+        w_sum = w.sum(dim=0)  # [D]
+        total = -uniform * (x @ w_sum).sum(dtype=torch.float32)
+        x_gradient = torch.empty_like(x) if has_gradients else None
+        w_gradient = torch.zeros_like(weight) if has_gradients else None
+        n_rows = max(1, _CHUNK // len(w))
+        for start in range(0, len(x), n_rows):
+            rows, targets = x[start : start + n_rows], labels[start : start + n_rows, None]
+            logits = (rows @ w.T).float()  # [N, V]
+            target_logits = logits.gather(1, targets)  # [N, 1]
+            # In place: the logits are not needed again.
+            probs = torch.softmax(logits, dim=1, out=logits)
+            # logsumexp(z) = z_y - log p(y); float32 can represent p(y) down to exp(-87).
+            log_probs = probs.gather(1, targets).clamp_min_(torch.finfo(torch.float32).tiny).log_()
+            total += (smoothing * target_logits - log_probs).sum()
+            if x_gradient is not None and w_gradient is not None:
+                probs.scatter_add_(1, targets, torch.full_like(target_logits, smoothing - 1))
+                logit_gradient = probs.to(x.dtype)
+                x_gradient[start : start + n_rows] = logit_gradient @ w
+                _add_product(w_gradient, logit_gradient.T, rows)
+        if x_gradient is not None and w_gradient is not None:
+            x_gradient -= uniform * w_sum
+            w_gradient -= uniform * x.sum(dim=0)
+            ctx.save_for_backward(x_gradient, w_gradient)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        x_gradient, w_gradient = ctx.saved_tensors
+        [scale] = gradients
+        return x_gradient.mul_(scale), w_gradient.mul_(scale), None, None, None
+
+
+def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
+    """Add `a @ b` to `total`, without a temporary matrix if the types are equal."""
+    if total.dtype == a.dtype:
+        total.addmm_(a, b)
+    else:
+        total += a @ b
+
+
+@torch.inference_mode()
+def total_loss(model: TrainableModel[Any], batches: Iterable[Batch]) -> tuple[float, int]:
+    """Return the summed loss in nats, without smoothing or dropout, and the target token count."""
+    device = next(model.parameters()).device
+    model.eval()
+    total, n_target_tokens = 0.0, 0
+    for batch in (batch.to(device) for batch in batches):
+        hidden, _ = model.decode_hidden(batch.target_in, model.encode(batch.source))
+        total += summed_loss(hidden, model.output_weight, batch.labels, 0.0).item()
+        n_target_tokens += batch.n_target_tokens
+    return total, n_target_tokens

@@ -1,0 +1,107 @@
+"""Muon: optimizer for the matrices of hidden layers (Jordan et al. 2024)."""
+
+from collections.abc import Iterator
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+from torch.optim import Optimizer
+
+from mtcli.distributed import SINGLE, Processes, shard_like, unshard
+
+
+class Muon(Optimizer):
+    """SGD with Nesterov momentum and orthogonalized updates (Jordan et al. 2024).
+
+    All singular directions of a matrix move by the same amount, even those with small gradients,
+    as if the problem were much better conditioned. The Newton-Schulz iteration uses the precision
+    of the parameters (most CPUs only emulate bfloat16) and runs on all matrices of one shape at
+    once.
+    """
+
+    def __init__(
+        self,
+        parameters: list[nn.Parameter],
+        lr: float,
+        *,
+        momentum: float = 0.95,
+        weight_decay: float = 0.0,
+        processes: Processes = SINGLE,
+    ) -> None:
+        super().__init__(parameters, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
+        self.processes = processes
+
+    @torch.no_grad()
+    def step(self) -> None:  # type: ignore[override]  # no closure
+        """Update all parameters that have a gradient."""
+        for group in self.param_groups:
+            for matrices in self._matrix_groups(group["params"]):
+                self._update(matrices, group["lr"], group["momentum"], group["weight_decay"])
+
+    def _matrix_groups(self, parameters: list[nn.Parameter]) -> Iterator[list[Tensor]]:
+        """Yield matrices of the same shape: all at once, or one per process if they are sharded."""
+        for matrices in _group_by_shape(parameters):
+            size = self.processes.size if isinstance(matrices[0], DTensor) else len(matrices)
+            for i in range(0, len(matrices), size):
+                yield matrices[i : i + size]
+
+    def _update(
+        self, matrices: list[Tensor], lr: float, momentum: float, weight_decay: float
+    ) -> None:
+        gradients = [matrix.grad for matrix in matrices if matrix.grad is not None]
+        momenta = [self._momentum_buffer(matrix) for matrix in matrices]
+        torch._foreach_lerp_(momenta, gradients, 1 - momentum)
+        nesterov = torch._foreach_lerp(gradients, momenta, momentum)
+        updates = self._orthogonalize([unshard(matrix) for matrix in nesterov])
+        rows, columns = matrices[0].shape
+        scale = max(1.0, rows / columns) ** 0.5
+        torch._foreach_mul_(matrices, 1 - lr * weight_decay)
+        parts = [shard_like(u, like=m) for u, m in zip(updates, matrices, strict=True)]
+        torch._foreach_add_(matrices, parts, alpha=-lr * scale)
+
+    def _orthogonalize(self, matrices: list[Tensor]) -> list[Tensor]:
+        """Orthogonalize all matrices; each process computes a part, then all gather the results."""
+        n, size = len(matrices), self.processes.size
+        if size == 1:
+            return list(orthogonalize(torch.stack(matrices)).unbind())
+        n_each = -(-n // size)
+        padded = matrices + [torch.zeros_like(matrices[0])] * (n_each * size - n)
+        start = self.processes.rank * n_each
+        local = orthogonalize(
+            torch.stack(padded[start : start + n_each])
+        )  # [n_each, rows, columns]
+        parts = [torch.empty_like(local) for _ in range(size)]
+        dist.all_gather(parts, local.contiguous())
+        return list(torch.cat(parts)[:n].unbind())
+
+    def _momentum_buffer(self, matrix: Tensor) -> Tensor:
+        state = self.state[matrix]
+        if not state:
+            state["momentum"] = torch.zeros_like(matrix)
+        momentum: Tensor = state["momentum"]
+        return momentum
+
+
+def orthogonalize(x: Tensor, n_steps: int = 5) -> Tensor:
+    """Return matrices [n, rows, columns] with singular values near 1.
+
+    Five Newton-Schulz steps with the coefficients of Jordan et al. (2024) bring the singular values
+    to about 0.7 to 1.2. More precision is not needed and would take more steps.
+    """
+    a, b, c = 3.4445, -4.7750, 2.0315
+    is_tall = x.size(-2) > x.size(-1)
+    x = x.mT if is_tall else x  # makes the products below smaller
+    x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
+    for _ in range(n_steps):
+        gram = x @ x.mT
+        x = a * x + torch.baddbmm(gram, gram, gram, beta=b, alpha=c) @ x
+    return x.mT if is_tall else x
+
+
+def _group_by_shape(parameters: list[nn.Parameter]) -> list[list[Tensor]]:
+    shapes: dict[torch.Size, list[Tensor]] = {}
+    for parameter in parameters:
+        if parameter.grad is not None:
+            shapes.setdefault(parameter.shape, []).append(parameter)
+    return list(shapes.values())

@@ -1,0 +1,215 @@
+"""Run state: everything that training needs, built from a configuration and a dataset."""
+
+import os
+import platform
+import time
+from collections.abc import Callable, Generator, Iterable, Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mtcli import __version__
+from mtcli.config.sections import Config
+from mtcli.data.augmentation import Augmentation
+from mtcli.data.batches import BatchStream, DataPosition, Group, Shard
+from mtcli.data.corpus import CorpusReader
+from mtcli.data.prefetch import prefetch
+from mtcli.distributed import SINGLE, Processes
+from mtcli.errors import ConfigError
+from mtcli.files import write_file
+from mtcli.hardware import is_out_of_memory
+from mtcli.model_dir.directory import WeightsInfo
+from mtcli.model_dir.layout import CONFIG, LOG, REPORT
+from mtcli.model_dir.weights import load_into, load_model, save_weights
+from mtcli.models import build_model
+from mtcli.models.base import TrainableModel, parameters_of
+from mtcli.reporting.events import Event
+from mtcli.reporting.html_report import report_html
+from mtcli.reporting.log import EventLog, as_logged, read_events
+from mtcli.training.dataset import Dataset, DevScores
+from mtcli.training.optimizers import MovingAverage, build_optimizers, freeze, swapped_weights
+from mtcli.training.sharding import is_sharded, reshard_after, shard
+from mtcli.training.step import LossModule, TrainStep
+
+Listener = Callable[[Event], None]
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """Environment of a run: directory, device, processes, listener, corpora and start time."""
+
+    directory: Path
+    device: torch.device
+    processes: Processes
+    listener: Listener
+    started_at: float = field(default_factory=time.monotonic)
+    reader: CorpusReader = field(default_factory=CorpusReader)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run in memory: settings, data, model, optimizers and log."""
+
+    config: Config
+    context: RunContext
+    data: Dataset
+    train_step: TrainStep
+    average: MovingAverage | None
+    log: EventLog
+
+    @property
+    def directory(self) -> Path:
+        """The model directory."""
+        return self.context.directory
+
+    @property
+    def model(self) -> TrainableModel[Any]:
+        """The model in training."""
+        return self.train_step.model
+
+    @property
+    def processes(self) -> Processes:
+        """The process group."""
+        return self.context.processes
+
+    @property
+    def n_parameters(self) -> int:
+        """The number of parameters of the model."""
+        return sum(parameter.numel() for parameter in self.model.parameters())
+
+    def report(self, event: Event) -> None:
+        """Log an event and pass it to the listener; only rank 0 does so."""
+        if self.processes.is_first:
+            self.log(event)
+            self.context.listener(event)
+
+    def save_best_weights(
+        self,
+        weights: Mapping[str, Tensor],
+        *,
+        step: int,
+        bleu: float,
+        signature: str,
+        name: str = "",
+    ) -> None:
+        """Save `weights` as the model; `name` describes them if they are not those of `step`."""
+        info = WeightsInfo(
+            n_parameters=self.n_parameters,
+            step=step,
+            bleu=bleu,
+            signature=signature,
+            n_pairs=len(self.data.train_set),
+            weights=name,
+        )
+        save_weights(self.directory, weights, info)
+
+    def measure(self, weights: Iterable[tuple[str, Tensor]] | None = None) -> DevScores:
+        """Score `weights` on the dev set; by default, the moving average or the current weights."""
+        if weights is None and self.average:
+            weights = self.average.weights.items()
+        if weights is None:
+            return self._measure()
+        with swapped_weights(self.model, weights):
+            return self._measure()
+
+    def time_validation(self) -> float:
+        """Return the duration in seconds of a validation with translations of typical length."""
+        return self._measure(self.data.dev_set.mean_length()).seconds
+
+    def _measure(self, max_pieces: int | None = None) -> DevScores:
+        # All processes must gather each layer of a sharded model at the same time, so they cannot
+        # split the dev set: each of them translates all of it.
+        processes = SINGLE if is_sharded(self.model) else self.processes
+        data = self.data
+        with reshard_after(self.model):
+            return data.dev_set.measure(
+                self.model, data.tokenizers, self.config, processes, max_pieces
+            )
+
+    def groups_from(self, position: DataPosition) -> Generator[Group]:
+        """Probe the memory; return a prefetching generator of groups from `position` on."""
+        stream = self._batch_stream()
+        self.train_step.probe_memory(stream.largest)
+        groups = stream.groups(position)
+        if self.train_step.device.type == "cuda":
+            groups = map(_pin_memory, groups)
+        return prefetch(groups)
+
+    def _batch_stream(self) -> BatchStream:
+        options = self.config.data
+        is_augmented = options.subword_sampling or options.word_dropout
+        return BatchStream(
+            self.data.train_set,
+            options.batch_tokens,
+            self.config.train.seed,
+            self.config.train.accumulate,
+            Shard(self.processes.rank, self.processes.size),
+            Augmentation(self.data.tokenizers, options) if is_augmented else None,
+        )
+
+
+def build_run(config: Config, context: RunContext, data: Dataset) -> Run:
+    """Build a new run; its weights depend only on data, settings and seed."""
+    torch.manual_seed(config.train.seed)
+    sizes = len(data.tokenizers.source), len(data.tokenizers.target)
+    try:
+        model = build_model(config.model, *sizes, data.tokenizers.special)
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        raise ConfigError(
+            "the model does not fit in memory",
+            hint="lower model.d_model, the number of layers or tokenizer.vocab_size",
+        ) from error
+    if config.train.start_from:
+        parent = load_model(config.train.start_from, torch.device("cpu")).model
+        load_into(model, parameters_of(parent).items(), origin=config.train.start_from)
+    freeze(model, config.train.freeze)
+    if config.train.sharding == "full" and context.processes.size > 1:
+        shard(model)  # also moves the shards to the device; the full model may not fit there
+    else:
+        model.to(context.device)
+    loss_module = LossModule(model, config.train.label_smoothing)
+    optimizers = build_optimizers(model, config.train, context.processes)
+    return Run(
+        config=config,
+        context=context,
+        data=data,
+        train_step=TrainStep(loss_module, optimizers, config.train, context.processes),
+        average=MovingAverage(model, config.train.ema) if config.train.ema else None,
+        log=EventLog(context.directory / LOG),
+    )
+
+
+def _pin_memory(group: Group) -> Group:
+    return Group([batch.pin_memory() for batch in group.batches], group.after)
+
+
+_LIBRARIES = ("sentencepiece", "sacrebleu", "ctranslate2")
+
+
+def write_report(run: Run, *new_events: Event) -> None:
+    """Write report.html from the log and from `new_events`, which are not logged yet."""
+    config_yaml = (run.directory / CONFIG).read_text(encoding="utf-8")
+    events = [*read_events(run.directory / LOG), *map(as_logged, new_events)]
+    page = report_html(events, config_yaml, environment(run))
+    write_file(run.directory / REPORT, page)
+
+
+def environment(run: Run) -> dict[str, str]:
+    """Return the versions, system, device and processes of a run for its report."""
+    device = run.train_step.device
+    gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else None
+    return {
+        "mtcli": __version__,
+        "Python": platform.python_version(),
+        "torch": torch.__version__,
+        **{name: version(name) for name in _LIBRARIES},
+        "system": f"{platform.system()} on {platform.machine()}, {os.cpu_count()} cores",
+        "device": gpu or str(device),
+        "processes": f"{run.processes.size} with {torch.get_num_threads()} threads each",
+    }

@@ -1,0 +1,48 @@
+"""Time budget: estimate how many steps fit into `train.minutes` by timing a few real steps."""
+
+import time
+from contextlib import closing
+
+from mtcli.config.sections import Config
+from mtcli.data.batches import DataPosition
+from mtcli.errors import ConfigError
+from mtcli.training.dataset import Dataset
+from mtcli.training.loop import fit
+from mtcli.training.run_state import RunContext, build_run
+
+_TIMING_SHARE, _MAX_TIMING_SECONDS = 0.03, 60.0  # limits of the measurement; the lower applies
+_MIN_STEPS = 4  # minimum for the measurement (without the slow first step) and for a run
+_EXAMPLE_STEPS = 100  # example in the error's hint
+_USABLE_SHARE = 0.95  # the rest is for the export and for slowdowns of the machine
+
+
+def estimate_steps(config: Config, context: RunContext, data: Dataset) -> int:
+    """Return how many steps fit into `config.train.minutes`, validations included.
+
+    The timed steps use a temporary model, so that the trained weights depend only on the seed and
+    the number of steps. All processes get the same number.
+    """
+    seconds = (config.train.minutes or 0.0) * 60
+    run = build_run(config, context, data)
+    start = time.perf_counter()
+    step_times: list[float] = []
+    with closing(run.groups_from(DataPosition())) as groups:
+        for step in fit(run.train_step, groups):
+            if step.number > 1:
+                step_times.append(step.seconds)
+            elapsed = time.perf_counter() - start
+            is_enough = elapsed > min(_TIMING_SHARE * seconds, _MAX_TIMING_SECONDS)
+            if context.processes.broadcast(is_enough and len(step_times) >= _MIN_STEPS):
+                break
+    validation = run.time_validation()
+    step_seconds = sum(step_times) / len(step_times) + validation / config.train.validate_every
+    overhead = time.monotonic() - context.started_at + validation
+    steps = context.processes.broadcast(int((seconds * _USABLE_SHARE - overhead) / step_seconds))
+    if steps < _MIN_STEPS:
+        minutes = (overhead + _EXAMPLE_STEPS * step_seconds) / _USABLE_SHARE / 60
+        raise ConfigError(
+            f"train.minutes={config.train.minutes:g} is too short: setup and validation leave time "
+            f"for fewer than {_MIN_STEPS} steps",
+            hint=f"allow about {minutes:.2g} minutes for {_EXAMPLE_STEPS} steps",
+        )
+    return steps

@@ -1,0 +1,47 @@
+"""Interface that all engines implement: search over pieces."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from mtcli.config.search import SearchOptions
+
+
+@dataclass(frozen=True)
+class Source:
+    """Pieces to translate, at most `LoadedEngine.max_pieces`."""
+
+    pieces: tuple[str, ...]
+    prefix: tuple[str, ...] = ()  # forced start of the translation
+
+
+@dataclass(frozen=True)
+class ScoredPieces:
+    """A translation of one source."""
+
+    pieces: list[str]
+    score: float
+    is_truncated: bool = False  # reached the length limit before EOS
+    attention: Sequence[Sequence[float]] | None = None  # [T][S]: from target to source pieces
+
+
+NBest = list[list[ScoredPieces]]  # the n-best list of each source, best first
+
+
+class Engine(ABC):
+    """Executes a model. All sources of a batch must have the same `SearchOptions.limit`."""
+
+    n_parallel = 1  # batches searched at the same time
+    n_positions: int | None = None  # maximum source and target length; None: unlimited
+    batch_tokens = 4_096  # default batch size in source positions, padding included
+
+    @abstractmethod
+    def search(self, sources: list[Source], options: SearchOptions, limit: int) -> NBest:
+        """Return the n-best list of each source, with at most `limit` pieces per target."""
+
+    def submit(
+        self, sources: list[Source], options: SearchOptions, limit: int
+    ) -> Callable[[], NBest]:
+        """Start a search; return a function that waits for its result."""
+        return partial(self.search, sources, options, limit)

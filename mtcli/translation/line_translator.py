@@ -1,0 +1,281 @@
+"""Translation of lines with any engine, and detection of repetitive translations.
+
+Everything that must not differ between engines happens here: tokenize, split long lines, sort by
+length, batch, restore the order, detokenize, join.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from mtcli.config.search import SearchOptions
+from mtcli.errors import EngineError
+from mtcli.translation.alignment import Alignment, align_words, word_indices
+from mtcli.translation.engines import LoadedEngine
+from mtcli.translation.engines.base import NBest, ScoredPieces, Source
+from mtcli.translation.splitting import LinePart, separator, split_line
+
+LINES_PER_GROUP = 2048  # enough to sort by length, few enough to keep in memory
+_QUEUED_PER_WORKER = 4  # queued batches keep the workers busy while the main thread prepares more
+_MAX_QUEUED_GROUPS = 4
+_MAX_BEAM_ROWS = 1024  # per batch
+# A translation is repetitive if it repeats up to 8 pieces at least 4 times, over at least 12
+# pieces: "no no no no" is a valid sentence.
+_MAX_PERIOD = 8
+_MIN_REPEATS = 4
+_MIN_REPEATED_LENGTH = 12
+_MIN_DUPLICATES = 9  # fewest possible in a repetition: 3 distinct pieces, 4 times each
+
+OnProgress = Callable[[float], None]
+
+
+@dataclass(frozen=True)
+class Request:
+    """A line to translate."""
+
+    text: str
+    prefix: str = ""  # forced start of the translation
+
+
+@dataclass(frozen=True)
+class Translation:
+    """The translation of a line, with its score and warnings."""
+
+    text: str
+    score: float  # log-probability / length**length_penalty; the sum of the parts of a split line
+    alignment: Alignment | None = None  # None: not requested, or no attention
+    n_parts: int = 1  # above 1: the line was too long and was translated in parts
+    is_truncated: bool = False  # reached the length limit before EOS
+    is_repetitive: bool = False  # repeats itself, unlike the source
+
+
+class LineTranslator:
+    """Translates lines with an engine."""
+
+    def __init__(self, loaded: LoadedEngine, *, batch_tokens: int | None = None) -> None:
+        self.engine = loaded.engine
+        self.tokenizers = loaded.tokenizers
+        self.max_pieces = loaded.max_pieces
+        self.options = loaded.search  # the defaults of the model
+        self.batch_tokens = batch_tokens or loaded.engine.batch_tokens
+
+    def translate_all(
+        self, requests: Sequence[Request], options: SearchOptions
+    ) -> list[list[Translation]]:
+        """Return the n-best list of each line, in input order; a blank line stays blank."""
+        return [line for group in self.translate_groups([requests], options) for line in group]
+
+    def check(self, options: SearchOptions) -> None:
+        """Raise `EngineError` if the engine cannot search with `options`."""
+        n_positions = self.engine.n_positions
+        if n_positions is not None and options.max_length > n_positions:
+            raise EngineError(
+                f"max_length={options.max_length} is more than the model's {n_positions} positions",
+                hint="use a smaller --max-length, or --engine torch (unless positions are learned)",
+            )
+
+    def translate_groups(
+        self,
+        groups: Iterable[Sequence[Request]],
+        options: SearchOptions,
+        on_progress: OnProgress | None = None,
+    ) -> Iterator[list[list[Translation]]]:
+        """Yield the translations of each group; prepare the next group during the search.
+
+        An empty group means that no more lines are available yet: all pending batches are finished
+        before the next group is requested. `on_progress` is called with the number of lines that
+        each batch completes.
+        """
+        self.check(options)
+        queue: deque[_Group] = deque()
+        pending: deque[Callable[[], None]] = deque()
+        for requests in groups:
+            if not requests:
+                _finish(pending, 0)
+            else:
+                group = _Group(self, requests, options, on_progress)
+                queue.append(group)
+                for rows in group.batches(self.batch_tokens):
+                    pending.append(group.submit(rows))
+                    _finish(pending, _QUEUED_PER_WORKER * self.engine.n_parallel)
+                # Groups of blank lines add no batches, so the queue needs a separate limit.
+                if len(queue) > _MAX_QUEUED_GROUPS:
+                    _finish(pending, 0)
+            while queue and queue[0].is_done:
+                yield queue.popleft().translations()
+        _finish(pending, 0)
+        for group in queue:
+            yield group.translations()
+
+
+def _finish(pending: deque[Callable[[], None]], n_left: int) -> None:
+    """Wait for the oldest batches until at most `n_left` are pending."""
+    while len(pending) > n_left:
+        pending.popleft()()
+
+
+class _Group:
+    """Lines that are sorted by length and translated together; equal sources are searched once."""
+
+    def __init__(
+        self,
+        translator: LineTranslator,
+        requests: Sequence[Request],
+        options: SearchOptions,
+        on_progress: OnProgress | None,
+    ) -> None:
+        self.on_progress = on_progress or (lambda _: None)
+        self.engine, self.options, self.requests = translator.engine, options, requests
+        self.source, self.target = translator.tokenizers.source, translator.tokenizers.target
+        pieces = self.source.tokenize_batch([request.text for request in requests])
+        self.parts = [split_line(line, translator.max_pieces) for line in pieces]
+        prefixes = [self.target.tokenize(r.prefix) if r.prefix else [] for r in requests]
+        self.rows: list[list[int]] = []  # for each line, the indices of its parts in `sources`
+        self.sources: list[Source] = []
+        row_of: dict[Source, int] = {}
+        for parts, prefix in zip(self.parts, prefixes, strict=True):
+            self.rows.append([])
+            for i, part in enumerate(parts):
+                source = Source(part.pieces, () if i else tuple(prefix))
+                row = row_of.setdefault(source, len(self.sources))
+                if row == len(self.sources):
+                    self.sources.append(source)
+                if options.sampling:  # draw separate samples for equal lines
+                    row_of.clear()
+                self.rows[-1].append(row)
+        self.results: NBest = [[] for _ in self.sources]
+        self.n_unfinished = len(self.sources)
+        if not self.sources:  # only blank lines
+            self.on_progress(len(requests))
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all sources have been searched."""
+        return self.n_unfinished == 0
+
+    def batches(self, batch_tokens: int) -> Iterator[list[int]]:
+        """Yield batches as indices into `sources`: sources of similar length, longest first.
+
+        All rows of a batch have the same limit, and either all of them have a prefix or none does.
+        The result of one row therefore does not depend on the others, except with a shortlist,
+        which contains the candidates for all sources in the batch.
+        """
+        keys = [(self._limit(s), bool(s.prefix), len(s.pieces)) for s in self.sources]
+        n_beams = self.options.n_best if self.options.sampling else self.options.beam_size
+        batch: list[int] = []
+        max_rows = 0
+        for row in sorted(range(len(keys)), key=keys.__getitem__, reverse=True):
+            if batch and (len(batch) >= max_rows or keys[row][:2] != keys[batch[0]][:2]):
+                yield batch
+                batch = []
+            if not batch:
+                # Limit the rows, too: each beam needs memory for the logits of all pieces.
+                max_rows = min(batch_tokens // (keys[row][2] + 1), _MAX_BEAM_ROWS // n_beams)
+            batch.append(row)
+        if batch:
+            yield batch
+
+    def submit(self, rows: list[int]) -> Callable[[], None]:
+        """Start the search for `rows`; return a function that waits for the results."""
+        sources = [self.sources[row] for row in rows]
+        wait = self.engine.submit(sources, self.options, self._limit(sources[0]))
+
+        def finish() -> None:
+            for row, candidates in zip(rows, wait(), strict=True):
+                self.results[row] = candidates
+            self.n_unfinished -= len(rows)
+            self.on_progress(len(rows) / len(self.sources) * len(self.requests))
+
+        return finish
+
+    def _limit(self, source: Source) -> int:
+        limit = self.options.limit(len(source.pieces), len(source.prefix))
+        return min(limit, self.engine.n_positions or limit)
+
+    def translations(self) -> list[list[Translation]]:
+        """Return the n-best list of each line."""
+        pieces = [scored.pieces for candidates in self.results for scored in candidates]
+        texts = map(_replace_line_breaks, self.target.detokenize_batch(pieces))
+        candidates_of_row = [
+            [self._to_translation(source, scored, next(texts)) for scored in candidates]
+            for source, candidates in zip(self.sources, self.results, strict=True)
+        ]
+        return [
+            self._join(request, parts, [candidates_of_row[row] for row in rows])
+            for request, parts, rows in zip(self.requests, self.parts, self.rows, strict=True)
+        ]
+
+    def _to_translation(self, source: Source, scored: ScoredPieces, text: str) -> Translation:
+        attention = scored.attention if self.options.with_alignment else None
+        return Translation(
+            text,
+            scored.score,
+            None if attention is None else align_words(source.pieces, scored.pieces, attention),
+            is_truncated=scored.is_truncated,
+            is_repetitive=is_repetitive(source.pieces, scored.pieces),
+        )
+
+    def _join(
+        self, request: Request, parts: list[LinePart], candidates: list[list[Translation]]
+    ) -> list[Translation]:
+        """Join the n-best lists of the parts of a line by rank: first with first, and so on."""
+        if not parts:
+            return [Translation("", 0.0, alignment=() if self.options.with_alignment else None)]
+        joined = [join_parts(parts, same_rank) for same_rank in zip(*candidates, strict=False)]
+        if not self.options.with_alignment:
+            return joined
+        n_words = len(request.text.split())
+        return [replace(t, alignment=_drop_invalid_links(t, n_words)) for t in joined]
+
+
+def join_parts(parts: Sequence[LinePart], translations: Sequence[Translation]) -> Translation:
+    """Join the translations of the parts of a line, one per part, into one translation."""
+    if len(parts) == 1:
+        return translations[0]
+    text, links, n_source = "", list[tuple[int, int]](), 0
+    for part, translation in zip(parts, translations, strict=True):
+        between = separator(text, translation.text, is_inside_word=part.is_inside_word)
+        source_start = n_source - part.is_inside_word
+        target_start = len(text.split()) - bool(text and translation.text and not between)
+        links += [(source_start + i, target_start + j) for i, j in translation.alignment or ()]
+        n_source = source_start + word_indices(part.pieces)[-1] + 1
+        text += between + translation.text
+    return Translation(
+        text,
+        score=sum(translation.score for translation in translations),
+        alignment=None if translations[0].alignment is None else tuple(sorted(links)),
+        n_parts=len(parts),
+        is_truncated=any(translation.is_truncated for translation in translations),
+        is_repetitive=any(translation.is_repetitive for translation in translations),
+    )
+
+
+def _drop_invalid_links(translation: Translation, n_source: int) -> Alignment | None:
+    """Return the links between existing words; tokenizers may find more words than `str.split`."""
+    if translation.alignment is None:
+        return None
+    n_target = len(translation.text.split())
+    return tuple((i, j) for i, j in translation.alignment if i < n_source and j < n_target)
+
+
+def _replace_line_breaks(text: str) -> str:
+    """Return `text` on one line; byte pieces can form a line break."""
+    return text if text.isprintable() else " ".join(text.splitlines())
+
+
+def is_repetitive(source: Sequence[str], target: Sequence[str]) -> bool:
+    """Return whether `target` repeats itself although `source` does not."""
+    return _has_loop(target) and not _has_loop(source)
+
+
+def _has_loop(pieces: Sequence[str]) -> bool:
+    if len(pieces) - len(set(pieces)) < _MIN_DUPLICATES:
+        return False
+    for period in range(1, _MAX_PERIOD + 1):
+        n_needed = max(_MIN_REPEATS * period, _MIN_REPEATED_LENGTH) - period
+        n_equal = 0
+        for previous, piece in zip(pieces, pieces[period:], strict=False):
+            n_equal = n_equal + 1 if piece == previous else 0
+            if n_equal >= n_needed:
+                return True
+    return False
