@@ -1,4 +1,4 @@
-"""How a program that trains answers benchmarks/train.py; it needs nothing but Python."""
+"""Protocol between benchmarks/train.py and the training programs; needs only Python."""
 
 import json
 import resource
@@ -8,18 +8,19 @@ from collections.abc import Callable
 
 
 def answer(train: Callable[[int], tuple[int, int, float]]) -> None:
-    """For each number on stdin make so many steps, and say what they took.
+    """Train N steps for each number N on stdin, and print the measurements as JSON.
 
-    `train` returns the tokens that were no padding, all positions, and the last loss.
+    `train` returns the number of tokens without padding, the number of positions, and the last
+    loss.
     """
     for line in sys.stdin:
-        began = time.process_time()
+        start = time.process_time()
         n_tokens, n_positions, loss = train(int(line))
-        facts = {
-            "seconds": time.process_time() - began,
+        measurements = {
+            "seconds": time.process_time() - start,
             "tokens": n_tokens,
             "positions": n_positions,
             "memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
             "loss": loss,
         }
-        print(json.dumps(facts), flush=True)
+        print(json.dumps(measurements), flush=True)

@@ -1,15 +1,19 @@
-"""The road from recurrence to attention: every architecture, the same data, size and minutes.
+"""Compare all architectures with the same data, model size and training time.
 
     python benchmarks/architectures.py --train train.en train.de --dev dev.en dev.de
         --test test.en test.de --out DIRECTORY [--minutes 4] [--like CONFIG] [--only NAME ...]
 
-Widths are chosen so that all have about as many parameters as the transformer of --like. First
-all of them make a few training steps in turns, in one thread: that tells how many steps each can
-make in --minutes, whatever else slows the machine down later. So many are made by `mtcli train`,
-in one thread on a core of its own, --at-once of them at a time. In the end all translate the test
-set in turns: torch engine, beam 4, one thread. What is finished in --out is not done again: other
-minutes or files need another --out.
-Writes results.json, table.md and, if matplotlib is there, chart.svg.
+The widths are chosen so that all systems have about as many parameters as the transformer in
+--like.
+
+1. All systems alternate for a few training steps, in one thread. The speed determines how
+   many steps each system trains in --minutes, regardless of the machine's load later.
+2. `mtcli train` trains each system for that number of steps, in one thread on a separate core;
+   --at-once systems train at a time.
+3. All systems translate the test set, interleaved: torch engine, beam 4, one thread.
+
+Results that are already in --out are reused; different minutes or files require another --out.
+Writes results.json, table.md and, if matplotlib is installed, chart.svg.
 """
 
 import argparse
@@ -29,7 +33,8 @@ from typing import Any
 
 from rich.progress import track
 
-from mtcli.config import ARCHITECTURES, Config, load_config, overlaid
+from mtcli.config.load import load_config, with_overrides
+from mtcli.config.sections import ARCHITECTURES, Config
 
 ROOT = Path(__file__).parent.parent
 RNN = {"arch": "rnn", "n_encoder_layers": 2, "n_decoder_layers": 2}
@@ -62,7 +67,7 @@ SYSTEMS: dict[str, dict[str, Any]] = {
     "decoder-only, prefix": PREFIX,
     "decoder-only, causal, both": {**PREFIX, "source_attention": "causal", "loss_on": "both"},
 }
-ROAD = (  # what the chart's lines show
+CHARTED = (  # systems in the chart of BLEU by length
     "RNN, no attention",
     "RNN, dot",
     "RNN, bilinear, input feeding",
@@ -70,13 +75,13 @@ ROAD = (  # what the chart's lines show
     "transformer",
     "transformer, relative",
 )
-N_LENGTHS = 5  # parts of the test set, from short to long sources
-N_TRIED = 24  # steps that each makes in turns with the others, before
-N_ROUNDS = 3  # of translating
+N_LENGTHS = 5  # source-length ranges that the test set is split into
+N_TIMED_STEPS = 24
+N_ROUNDS = 3  # how often each system translates the test set
 
 
 def main() -> None:
-    """Train what is missing, measure it, and write what was seen."""
+    """Train the missing systems, measure all systems, and write the results."""
     options = parse_options()
     options.out.mkdir(parents=True, exist_ok=True)
     files = [
@@ -84,36 +89,36 @@ def main() -> None:
         ("data.dev", list(map(str, options.dev))),
     ]
     base = load_config(options.like, files)
-    systems = {name: sized(base, SYSTEMS[name]) for name in options.only or SYSTEMS}
-    paces = kept(options.out / "paces.json", systems, lambda: tried(systems))
+    systems = {name: match_size(base, SYSTEMS[name]) for name in options.only or SYSTEMS}
+    speeds = load_or_make(options.out / "paces.json", systems, lambda: time_steps(systems))
     cores: Queue[int] = Queue()
     for core in sorted(os.sched_getaffinity(0))[: options.at_once]:
         cores.put(core)
 
-    def trained(name: str) -> dict[str, Any]:
+    def train_system(name: str) -> dict[str, Any]:
         core = cores.get()
-        steps = int(options.minutes * 60 / paces[name]["seconds"])
+        steps = int(options.minutes * 60 / speeds[name]["seconds"])
         try:
             return train(systems[name], steps, model_path(options.out, name), core)
         finally:
             cores.put(core)
 
     with ThreadPoolExecutor(options.at_once) as pool:
-        runs = dict(zip(systems, pool.map(trained, systems), strict=True))
+        runs = dict(zip(systems, pool.map(train_system, systems), strict=True))
     models = {name: model_path(options.out, name) for name in systems}
-    qualities = kept(
-        options.out / "qualities.json", systems, lambda: measured(models, *options.test)
+    scores = load_or_make(
+        options.out / "qualities.json", systems, lambda: score(models, *options.test)
     )
-    results = [{"name": name, **paces[name], **runs[name], **qualities[name]} for name in systems]
+    results = [{"name": name, **speeds[name], **runs[name], **scores[name]} for name in systems]
     write_json(options.out / "results.json", results)
-    text = table(results)
+    text = format_table(results)
     (options.out / "table.md").write_text(text, encoding="utf-8")
     print(text)
-    draw(results, options.out / "chart.svg")
+    draw_chart(results, options.out / "chart.svg")
 
 
 def parse_options() -> argparse.Namespace:
-    """What was asked for."""
+    """Return the command-line options."""
     parser = argparse.ArgumentParser(description=__doc__)
     for name in ("train", "dev", "test"):
         parser.add_argument(f"--{name}", nargs=2, type=Path, required=True)
@@ -126,77 +131,79 @@ def parse_options() -> argparse.Namespace:
 
 
 def model_path(out: Path, name: str) -> Path:
-    """Where a system becomes a model."""
+    """Return the model directory of a system."""
     return out / name.replace(",", "").replace(" ", "-").lower()
 
 
-def kept(path: Path, keys: Iterable[str], make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """What `make` returns for each of `keys`, or has returned when it made `path` for them."""
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    if not found.keys() >= set(keys):
-        found = make()
-        write_json(path, found)
-    return found
+def load_or_make(
+    path: Path, keys: Iterable[str], make: Callable[[], dict[str, Any]]
+) -> dict[str, Any]:
+    """Return the content of `path` if it has all `keys`, otherwise make and save it."""
+    tree: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    if not tree.keys() >= set(keys):
+        tree = make()
+        write_json(path, tree)
+    return tree
 
 
 def write_json(path: Path, tree: Any) -> None:
-    """Write `tree` for programs, and for people who look."""
+    """Write `tree` as indented JSON."""
     path.write_text(json.dumps(tree, indent=1), encoding="utf-8")
 
 
-def sized(base: Config, changes: dict[str, Any]) -> Config:
-    """The system with the width that makes it about as large as `base`."""
+def match_size(base: Config, changes: dict[str, Any]) -> Config:
+    """Return `base` with `changes`, at the width that keeps its parameter count closest."""
     vocab_size = base.tokenizer.vocab_size
-    wanted = base.model.n_parameters(vocab_size, vocab_size)
+    n_parameters = base.model.n_parameters(vocab_size, vocab_size)
     architecture = ARCHITECTURES[changes.get("arch", "transformer")]
     common = base.model.model_dump(include={"dropout", "tied_embeddings"})
     if "n_heads" in architecture.model_fields:
         common["n_heads"] = 4
 
     def with_width(width: int) -> Config:
-        size = architecture.of_size(width, n_encoder_layers=2, n_decoder_layers=2)
-        return overlaid(base, [("model", {**common, **size, **changes})])
+        size = architecture.settings_for_size(width, n_encoder_layers=2, n_decoder_layers=2)
+        return with_overrides(base, [("model", {**common, **size, **changes})])
 
     def difference(config: Config) -> int:
-        return abs(config.model.n_parameters(vocab_size, vocab_size) - wanted)
+        return abs(config.model.n_parameters(vocab_size, vocab_size) - n_parameters)
 
     return min(map(with_width, range(32, 1025, 8)), key=difference)
 
 
-def tried(systems: dict[str, Config]) -> dict[str, Any]:
-    """Seconds of a training step of each system, and tokens a second: all in turns."""
+def time_steps(systems: dict[str, Config]) -> dict[str, Any]:
+    """Return the seconds per step and tokens per second of each system, from interleaved runs."""
     import torch
 
-    from mtcli.distributed import ALONE
-    from mtcli.feed import Position
+    from mtcli.data.batches import DataPosition
+    from mtcli.distributed import SINGLE
+    from mtcli.hardware import tuned_allocator
+    from mtcli.training.dataset import prepare, read_split, train_vocabulary
     from mtcli.training.loop import fit
-    from mtcli.training.machine import cheap_steps
-    from mtcli.training.preparation import learn_pieces, prepare, read_pairs
-    from mtcli.training.setup import Place, build_run
+    from mtcli.training.run_state import RunContext, build_run
 
     torch.set_num_threads(1)
     first = next(iter(systems.values()))
-    pairs = read_pairs(first, print)
-    data = prepare(pairs, learn_pieces(pairs, first, print), first, print)
-    place = Place(Path(), torch.device("cpu"), ALONE, lambda _: None)
-    runs = {name: build_run(config, place, data) for name, config in systems.items()}
-    with closing(next(iter(runs.values())).steps_from(Position())) as feed:
-        groups = list(islice(feed, N_TRIED + 1))
-    courses = {name: fit(run.learner, groups) for name, run in runs.items()}
+    pairs = read_split(first, print)
+    data = prepare(pairs, train_vocabulary(pairs, first, print), first, print)
+    context = RunContext(Path(), torch.device("cpu"), SINGLE, lambda _: None)
+    runs = {name: build_run(config, context, data) for name, config in systems.items()}
+    with closing(next(iter(runs.values())).groups_from(DataPosition())) as batches:
+        groups = list(islice(batches, N_TIMED_STEPS + 1))
+    loops = {name: fit(run.train_step, groups) for name, run in runs.items()}
     seconds = dict.fromkeys(systems, 0.0)
     n_tokens = 0
-    with cheap_steps():
-        for _ in track(range(len(groups)), "steps in turns"):
-            for name, course in courses.items():
-                began = time.perf_counter()
-                step = next(course)
-                if step.number > 1:  # the first one warms up
-                    seconds[name] += time.perf_counter() - began
+    with tuned_allocator():
+        for _ in track(range(len(groups)), "timing steps"):
+            for name, loop in loops.items():
+                start = time.perf_counter()
+                step = next(loop)
+                if step.number > 1:  # the first step is a warm-up
+                    seconds[name] += time.perf_counter() - start
             n_tokens += step.n_tokens if step.number > 1 else 0
     return {
         name: {
             "n_parameters": run.n_parameters,
-            "seconds": seconds[name] / N_TRIED,
+            "seconds": seconds[name] / N_TIMED_STEPS,
             "tokens_per_second": n_tokens / seconds[name],
         }
         for name, run in runs.items()
@@ -204,13 +211,15 @@ def tried(systems: dict[str, Config]) -> dict[str, Any]:
 
 
 def train(config: Config, steps: int, out: Path, core: int) -> dict[str, Any]:
-    """Train a system on a core of its own; how many steps, and the most memory it needed."""
-    known = out.with_suffix(".json")
-    if not known.exists():
+    """Train a system on one core; return its number of steps and its peak memory."""
+    result_path = out.with_suffix(".json")
+    if not result_path.exists():
         settings = {"steps": steps, "validate_every": 200, "validate_pairs": 200}
-        changed = overlaid(config, [(f"train.{key}", value) for key, value in settings.items()])
+        changed = with_overrides(
+            config, [(f"train.{key}", value) for key, value in settings.items()]
+        )
         path = out.with_suffix(".yaml")
-        path.write_text(json.dumps(changed.model_dump(mode="json")), encoding="utf-8")  # also YAML
+        write_json(path, changed.model_dump(mode="json"))  # JSON is also YAML
         process = subprocess.Popen(
             [sys.executable, "-m", "mtcli", "train", "--config", path, "--out", out, "--quiet"],
             env={**os.environ, "OMP_NUM_THREADS": "1"},
@@ -218,17 +227,17 @@ def train(config: Config, steps: int, out: Path, core: int) -> dict[str, Any]:
         )
         _, status, usage = os.wait4(process.pid, 0)
         if status:
-            sys.exit(f"{out.name}: training has failed")
-        write_json(known, {"steps": steps, "memory": usage.ru_maxrss * 1024})
-        print(f"{out.name} is trained", flush=True)
-    facts: dict[str, Any] = json.loads(known.read_text(encoding="utf-8"))
-    return facts
+            sys.exit(f"{out.name}: training failed")
+        write_json(result_path, {"steps": steps, "memory": usage.ru_maxrss * 1024})
+        print(f"trained {out.name}", flush=True)
+    result: dict[str, Any] = json.loads(result_path.read_text(encoding="utf-8"))
+    return result
 
 
-def measured(models: dict[str, Path], source: Path, target: Path) -> dict[str, Any]:
-    """Of each model BLEU of all and of each length, and sentences per second: all in turns."""
+def score(models: dict[str, Path], source: Path, target: Path) -> dict[str, Any]:
+    """Return BLEU, BLEU by source length and the translation speed of each model."""
     from mtcli import EngineOptions, Translator
-    from mtcli.evaluation import bleu
+    from mtcli.evaluation.scores import bleu
 
     lines, references = (
         path.read_text(encoding="utf-8").removesuffix("\n").split("\n") for path in (source, target)
@@ -236,67 +245,67 @@ def measured(models: dict[str, Path], source: Path, target: Path) -> dict[str, A
     engine = EngineOptions(engine="torch", threads=1)
     translators = {name: Translator(path, engine=engine) for name, path in models.items()}
     speeds: dict[str, list[float]] = {name: [] for name in models}
-    found: dict[str, list[str]] = {}
-    for _ in track(range(N_ROUNDS), "translating in turns"):
+    translations: dict[str, list[str]] = {}
+    for _ in track(range(N_ROUNDS), "translating"):
         for name, translator in translators.items():
-            began = time.perf_counter()
-            found[name] = translator.translate(lines, beam_size=4)
-            speeds[name].append(len(lines) / (time.perf_counter() - began))
+            start = time.perf_counter()
+            translations[name] = translator.translate(lines, beam_size=4)
+            speeds[name].append(len(lines) / (time.perf_counter() - start))
     order = sorted(range(len(lines)), key=lambda i: len(lines[i].split()))
 
-    def score(name: str, part: Sequence[int]) -> Any:
-        return bleu([found[name][i] for i in part], [references[i] for i in part])
+    def score_rows(name: str, rows: Sequence[int]) -> Any:
+        return bleu([translations[name][i] for i in rows], [[references[i] for i in rows]])
 
-    def of_length(name: str, part: Sequence[int]) -> dict[str, Any]:
-        words = [len(lines[part[0]].split()), len(lines[part[-1]].split())]
-        return {"words": words, "bleu": score(name, part).value}
+    def score_part(name: str, rows: Sequence[int]) -> dict[str, Any]:
+        words = [len(lines[rows[0]].split()), len(lines[rows[-1]].split())]
+        return {"words": words, "bleu": score_rows(name, rows).value}
 
     return {
         name: {
-            "bleu": score(name, order).value,
-            "signature": score(name, order).signature,
-            "by_length": [of_length(name, part) for part in parts(order, N_LENGTHS)],
+            "bleu": score_rows(name, order).value,
+            "signature": score_rows(name, order).signature,
+            "by_length": [score_part(name, rows) for rows in split(order, N_LENGTHS)],
             "sentences_per_second": statistics.median(speeds[name]),
         }
         for name in models
     }
 
 
-def parts(items: Sequence[int], n: int) -> Iterable[Sequence[int]]:
-    """`items` in n parts of like size, in their order."""
-    bounds = [round(i * len(items) / n) for i in range(n + 1)]
+def split(items: Sequence[int], n_parts: int) -> Iterable[Sequence[int]]:
+    """Split `items` into contiguous parts of similar size."""
+    bounds = [round(i * len(items) / n_parts) for i in range(n_parts + 1)]
     return [items[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
 
 
-def table(results: list[dict[str, Any]]) -> str:
-    """What was seen, in Markdown."""
+def format_table(results: list[dict[str, Any]]) -> str:
+    """Return the results as a Markdown table."""
     lengths = ["{}-{}".format(*part["words"]) for part in results[0]["by_length"]]
-    head = ["system", "parameters", "BLEU", *(f"{words} words" for words in lengths)]
-    head += ["tokens/s training", "steps", "sentences/s", "memory"]
-    rows = [head, ["---", *["---:"] * (len(head) - 1)]]
-    for one in results:
+    header = ["system", "parameters", "BLEU", *(f"{words} words" for words in lengths)]
+    header += ["tokens/s training", "steps", "sentences/s", "memory"]
+    rows = [header, ["---", *["---:"] * (len(header) - 1)]]
+    for result in results:
         rows.append(
             [
-                one["name"],
-                f"{one['n_parameters'] / 1e6:.2f} M",
-                f"**{one['bleu']:.1f}**",
-                *(f"{part['bleu']:.1f}" for part in one["by_length"]),
-                f"{one['tokens_per_second']:,.0f}",
-                f"{one['steps']:,}",
-                f"{one['sentences_per_second']:.0f}",
-                f"{one['memory'] / 1e9:.2f} GB",
+                result["name"],
+                f"{result['n_parameters'] / 1e6:.2f} M",
+                f"**{result['bleu']:.1f}**",
+                *(f"{part['bleu']:.1f}" for part in result["by_length"]),
+                f"{result['tokens_per_second']:,.0f}",
+                f"{result['steps']:,}",
+                f"{result['sentences_per_second']:.0f}",
+                f"{result['memory'] / 1e9:.2f} GB",
             ]
         )
     text = "".join(f"| {' | '.join(row)} |\n" for row in rows)
     return f"{text}\n{results[0]['signature']}\n"
 
 
-def draw(results: list[dict[str, Any]], path: Path) -> None:
-    """BLEU of all systems as bars, and of the road by length as lines."""
+def draw_chart(results: list[dict[str, Any]], path: Path) -> None:
+    """Draw BLEU for all systems as bars, and BLEU by length for `CHARTED` as lines."""
     try:
         import matplotlib
     except ImportError:
-        print("no chart: pip install 'mtcli[benchmarks]'")
+        print("chart.svg skipped: pip install 'mtcli[benchmarks]'")
         return
     matplotlib.use("svg")
     matplotlib.rcParams |= {"svg.hashsalt": "mtcli", "font.size": 9, "svg.fonttype": "path"}
@@ -305,22 +314,22 @@ def draw(results: list[dict[str, Any]], path: Path) -> None:
     figure, (left, right) = pyplot.subplots(
         1, 2, figsize=(11, 4.6), width_ratios=(1, 1.1), layout="constrained"
     )
-    colors = {name: pyplot.cm.viridis(i / len(ROAD)) for i, name in enumerate(ROAD)}
-    names = [one["name"] for one in results]
+    colors = {name: pyplot.cm.viridis(i / len(CHARTED)) for i, name in enumerate(CHARTED)}
+    names = [result["name"] for result in results]
     bars = left.barh(
-        names, [one["bleu"] for one in results], color=[colors.get(n, "0.75") for n in names]
+        names, [result["bleu"] for result in results], color=[colors.get(n, "0.75") for n in names]
     )
     left.bar_label(bars, fmt="%.1f", padding=2)
     left.invert_yaxis()
-    left.set_title("BLEU after the same minutes")
+    left.set_title("BLEU after the same training time")
     left.spines[["top", "right"]].set_visible(False)
-    for one in results:
-        if one["name"] not in ROAD:
+    for result in results:
+        if result["name"] not in CHARTED:
             continue
-        labels = ["{}-{}".format(*part["words"]) for part in one["by_length"]]
-        values = [part["bleu"] for part in one["by_length"]]
-        right.plot(labels, values, marker="o", color=colors[one["name"]], label=one["name"])
-    right.set_title("BLEU by the length of the source (words)")
+        labels = ["{}-{}".format(*part["words"]) for part in result["by_length"]]
+        values = [part["bleu"] for part in result["by_length"]]
+        right.plot(labels, values, marker="o", color=colors[result["name"]], label=result["name"])
+    right.set_title("BLEU by source length (words)")
     right.set_ylim(bottom=0)
     right.grid(axis="y", alpha=0.3)
     right.spines[["top", "right"]].set_visible(False)

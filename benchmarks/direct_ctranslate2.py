@@ -1,4 +1,4 @@
-"""What a careful engineer writes without mtcli: CTranslate2 int8 on all lines of a file.
+"""Baseline without mtcli: translate all lines of a file with CTranslate2 in int8.
 
 python benchmarks/direct_ctranslate2.py EXPORT TOKENIZER SOURCE TARGET BEAM_SIZE
 """
@@ -16,7 +16,7 @@ translator = ctranslate2.Translator(
 )
 with open(source, encoding="utf-8") as file:  # noqa: PTH123
     lines = file.read().removesuffix("\n").split("\n")
-results = translator.translate_batch(  # sorts by length, and cuts into batches for its threads
+results = translator.translate_batch(  # sorts by length and splits into batches
     tokenizer.encode(lines, out_type=str),
     beam_size=int(beam_size),
     max_batch_size=32 if int(beam_size) > 1 else 64,

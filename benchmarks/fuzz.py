@@ -1,4 +1,4 @@
-"""The line contract under fire: 100,000 random lines of bytes through the real command.
+"""Fuzz test of `mtcli translate`: random byte lines in, as many lines out, in order.
 
 python benchmarks/fuzz.py MODEL [--engine torch|ctranslate2] [--lines N] [--seed N]
 """
@@ -18,8 +18,8 @@ ALPHABETS = [
 ]
 
 
-def line(rng: random.Random) -> bytes:
-    """Empty, blank, random bytes, random text, or a very long word."""
+def random_line(rng: random.Random) -> bytes:
+    """Return a blank line, random bytes, random text, or a very long word, without LF."""
     kind = rng.random()
     if kind < 0.05:
         return b" " * rng.randrange(3)
@@ -32,7 +32,7 @@ def line(rng: random.Random) -> bytes:
 
 
 def main() -> None:
-    """Feed them, and count."""
+    """Translate the lines and check their number and order."""
     parser = argparse.ArgumentParser()
     parser.add_argument("model")
     parser.add_argument("--engine", default="auto")
@@ -40,18 +40,20 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     rng = random.Random(arguments.seed)
-    # Every tenth line has a known neighbour: if a line were lost or doubled, they would move.
-    marks = {i for i in range(arguments.lines) if i % 10 == 5}
-    known = b"The old man sees a dog."
-    lines = [known if i in marks else line(rng) for i in range(arguments.lines)]
+    # Every tenth line is the same marker: a lost or repeated line would shift its translations.
+    marker_rows = {i for i in range(arguments.lines) if i % 10 == 5}
+    marker = b"The old man sees a dog."
+    lines = [marker if i in marker_rows else random_line(rng) for i in range(arguments.lines)]
     command = [sys.executable, "-m", "mtcli", "translate", arguments.model]
     command += ["--beam-size", "1", "--max-length", "12", "--engine", arguments.engine]
     stdin = b"".join(each + b"\n" for each in lines)
     result = subprocess.run(command, input=stdin, capture_output=True, check=True)
     found = result.stdout.split(b"\n")[:-1]
     assert len(found) == len(lines), f"{len(lines)} lines in, {len(found)} out"
-    assert len({found[i] for i in marks}) == 1, "a known line has moved"
-    assert all(len(text.decode().splitlines()) <= 1 for text in found), "a line break"
+    assert len({found[i] for i in marker_rows}) == 1, "a line was lost, repeated or swapped"
+    assert all(len(text.decode().splitlines()) <= 1 for text in found), (
+        "line break in a translation"
+    )
     print(f"{len(lines)} lines in, {len(found)} out, in order ({arguments.engine})")
     print(result.stderr.decode(), end="")
 

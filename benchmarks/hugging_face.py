@@ -1,6 +1,7 @@
-"""The same weights in Hugging Face transformers: `generate` over batches sorted by length.
+"""Translate with the weights of an mtcli model in Hugging Face transformers.
 
-An M2M100 has the layers of our pre-norm transformer; its tables of positions are replaced by ours.
+Batches are sorted by length and translated with `generate`. M2M100 has the same layers as mtcli's
+pre-norm transformer; its position tables are replaced with those of mtcli.
 
 python benchmarks/hugging_face.py MODEL SOURCE TARGET BEAM_SIZE
 (in an environment with torch, transformers, sentencepiece, safetensors and pyyaml)
@@ -16,8 +17,8 @@ from safetensors.torch import load_file
 from transformers import M2M100Config, M2M100ForConditionalGeneration
 
 PAD, BOS, EOS = 0, 2, 3
-BATCH = 32
-OURS_TO_THEIRS = {
+BATCH_SIZE = 32
+LAYER_NAMES = {  # mtcli to M2M100
     "self_attention.to_queries": "self_attn.q_proj",
     "self_attention.to_keys": "self_attn.k_proj",
     "self_attention.to_values": "self_attn.v_proj",
@@ -35,9 +36,9 @@ OURS_TO_THEIRS = {
 
 
 def load(directory: Path) -> M2M100ForConditionalGeneration:
-    """The model of a directory that `mtcli train` has made."""
+    """Return the model in a directory written by `mtcli train`."""
     config = yaml.safe_load((directory / "config.yaml").read_text())["model"]
-    assert config["norm"] == "pre", "an M2M100 is pre-norm"
+    assert config["norm"] == "pre", "M2M100 is pre-norm"
     assert config["positions"] == "sinusoidal"
     assert config["tied_embeddings"] == "all"
     tensors = load_file(directory / "model.safetensors")
@@ -64,8 +65,8 @@ def load(directory: Path) -> M2M100ForConditionalGeneration:
     state = model.state_dict()
     for name, tensor in tensors.items():
         if name == "source_embedding.weight":
-            for place in ("shared", "encoder.embed_tokens", "decoder.embed_tokens"):
-                state[f"model.{place}.weight"] = tensor
+            for embedding in ("shared", "encoder.embed_tokens", "decoder.embed_tokens"):
+                state[f"model.{embedding}.weight"] = tensor
             state["lm_head.weight"] = tensor
             continue
         part, _, rest = name.partition(".")
@@ -74,11 +75,11 @@ def load(directory: Path) -> M2M100ForConditionalGeneration:
             continue
         number, _, rest = rest.partition(".")
         layer, _, kind = rest.rpartition(".")
-        state[f"model.{part}.layers.{number}.{OURS_TO_THEIRS[layer]}.{kind}"] = tensor
+        state[f"model.{part}.layers.{number}.{LAYER_NAMES[layer]}.{kind}"] = tensor
     model.load_state_dict(state)
-    for side in (model.model.encoder, model.model.decoder):
-        table = side.embed_positions.weights
-        # Their first position is number pad + 1.
+    for stack in (model.model.encoder, model.model.decoder):
+        table = stack.embed_positions.weights
+        # The first position of M2M100 is PAD + 1.
         frequencies = 10_000.0 ** (-torch.arange(0, width, 2) / width)
         angles = torch.arange(len(table) - PAD - 1)[:, None] * frequencies
         table[PAD + 1 :] = torch.cat([angles.sin(), angles.cos()], dim=-1)
@@ -86,16 +87,16 @@ def load(directory: Path) -> M2M100ForConditionalGeneration:
 
 
 def main() -> None:
-    """Translate a file."""
+    """Translate SOURCE to TARGET."""
     directory, source, target, beam_size = map(Path, sys.argv[1:])
     tokenizer = sentencepiece.SentencePieceProcessor(model_file=str(directory / "tokenizer.model"))
     model = load(directory)
     lines = source.read_text(encoding="utf-8").removesuffix("\n").split("\n")
     ids = [[*row, EOS] for row in tokenizer.encode(lines)]
     order = sorted(range(len(ids)), key=lambda i: -len(ids[i]))
-    found: dict[int, str] = {}
-    for start in range(0, len(order), BATCH):
-        rows = order[start : start + BATCH]
+    translations: dict[int, str] = {}
+    for start in range(0, len(order), BATCH_SIZE):
+        rows = order[start : start + BATCH_SIZE]
         longest = len(ids[rows[0]])
         batch = torch.tensor([ids[i] + [PAD] * (longest - len(ids[i])) for i in rows])
         with torch.inference_mode():
@@ -109,9 +110,9 @@ def main() -> None:
                 do_sample=False,
             )
         for i, row in zip(rows, output.tolist(), strict=True):
-            words = row[1 : row.index(EOS, 1) if EOS in row[1:] else None]
-            found[i] = tokenizer.decode([word for word in words if word != PAD])
-    target.write_text("".join(f"{found[i]}\n" for i in range(len(lines))), encoding="utf-8")
+            tokens = row[1 : row.index(EOS, 1) if EOS in row[1:] else None]
+            translations[i] = tokenizer.decode([token for token in tokens if token != PAD])
+    target.write_text("".join(f"{translations[i]}\n" for i in range(len(lines))), encoding="utf-8")
 
 
 main()

@@ -1,10 +1,10 @@
-"""Kill a run at random moments, and one at every write; see whether it makes a difference.
+"""Kill runs at random times and at every write, and compare the results byte for byte.
 
     python benchmarks/kill.py [--kills 50]
 
-The run is small, but has all that has a memory or draws lots: dropout, subword sampling, word
-dropout, accumulation, early stopping, averages. A killed run is started again by the same call.
-Its final weights and its log (times aside) are compared byte for byte with an undisturbed run's.
+The run is small, but uses all features with state or randomness: dropout, subword sampling, word
+dropout, accumulation, early stopping, averages. A killed run is restarted with the same call. The
+final weights and the log (without times) are compared with those of an uninterrupted run.
 """
 
 import argparse
@@ -18,54 +18,56 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 import killing
 from conftest import TINY_SETTINGS, tiny_pairs
-from mtcli.config import Config, load_config
-from test_killed import EVERYTHING
+from mtcli.config.load import load_config
+from mtcli.config.sections import Config
+from test_killed import STATEFUL_SETTINGS
 
 
 def main() -> None:
-    """Print what came of it."""
+    """Run both experiments and print the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=50)
     n_kills = parser.parse_args().kills
     with tempfile.TemporaryDirectory() as name:
-        place = Path(name)
-        config = _config(place)
-        assert killing.attempt(config, place / "undisturbed")
-        expected = killing.result(place / "undisturbed")
-        _at_random(config, place / "random", n_kills)
-        print(f"{n_kills} kills at random moments of one run:", _same(place / "random", expected))
-        n_writes, n_same = _at_every_write(config, place / "write", expected)
-        print(f"one kill at each of its {n_writes} writes: {n_same} of {n_writes} identical")
+        folder = Path(name)
+        config = _config(folder)
+        assert killing.attempt(config, folder / "uninterrupted")
+        expected = killing.result(folder / "uninterrupted")
+        _kill_at_random(config, folder / "random", n_kills)
+        verdict = _compare(folder / "random", expected)
+        print(f"{n_kills} kills at random times in one run: {verdict}")
+        n_writes, n_identical = _kill_at_every_write(config, folder / "write", expected)
+        print(f"one kill at each of {n_writes} writes: {n_identical} of {n_writes} identical")
 
 
-def _config(place: Path) -> Config:
-    files = [place / "train.en", place / "train.de"]
+def _config(folder: Path) -> Config:
+    files = [folder / "train.en", folder / "train.de"]
     for path, lines in zip(files, zip(*tiny_pairs(), strict=True), strict=True):
         path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     train = ("data.train", [str(path) for path in files])
-    return load_config(None, [train, *TINY_SETTINGS.items(), *EVERYTHING.items()])
+    return load_config(None, [train, *TINY_SETTINGS.items(), *STATEFUL_SETTINGS.items()])
 
 
-def _at_random(config: Config, directory: Path, n_kills: int) -> None:
-    """Lives long enough to get on, short enough to need all the kills."""
-    lives = random.Random(1)
+def _kill_at_random(config: Config, directory: Path, n_kills: int) -> None:
+    # Long enough to make progress, short enough for all kills to happen before the end.
+    generator = random.Random(1)
     for _ in range(n_kills):
-        if killing.attempt(config, directory, seconds=lives.uniform(0.05, 1.2)):
-            shutil.rmtree(directory)  # it came to its end too soon: once more
+        if killing.attempt(config, directory, seconds=generator.uniform(0.05, 1.2)):
+            shutil.rmtree(directory)  # it finished too early: start again
     assert killing.attempt(config, directory)
 
 
-def _at_every_write(config: Config, directory: Path, expected: object) -> tuple[int, int]:
-    at_write, n_same = 1, 0
+def _kill_at_every_write(config: Config, directory: Path, expected: object) -> tuple[int, int]:
+    at_write, n_identical = 1, 0
     while not killing.attempt(config, directory, at_write=at_write):
         assert killing.attempt(config, directory)
-        n_same += killing.result(directory) == expected
+        n_identical += killing.result(directory) == expected
         shutil.rmtree(directory)
         at_write += 1
-    return at_write - 1, n_same
+    return at_write - 1, n_identical
 
 
-def _same(directory: Path, expected: object) -> str:
+def _compare(directory: Path, expected: object) -> str:
     return "identical" if killing.result(directory) == expected else "DIFFERENT"
 
 

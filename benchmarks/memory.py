@@ -1,9 +1,9 @@
-"""The memory of `mtcli translate` while millions of lines go through a pipe.
+"""Memory use of `mtcli translate` while it reads millions of lines from a pipe.
 
 python benchmarks/memory.py MODEL SOURCE [--lines N]
 
-The lines of SOURCE are written over and over, numbered so that no two are the same; translations
-are greedy and cut off early, for it is not quality that counts here.
+The lines of SOURCE are repeated, with numbers that make every line different. Search is greedy with
+a small maximum length, because only the memory matters.
 """
 
 import argparse
@@ -14,19 +14,19 @@ import threading
 import time
 from pathlib import Path
 
-from mtcli.lines import read_lines
+from mtcli.data.lines import read_lines
 
-CHECKS = 20
+N_MEASUREMENTS = 20
 
 
-def resident(process: subprocess.Popen) -> float:
-    """Megabytes that a process has in memory."""
+def resident_megabytes(process: subprocess.Popen) -> float:
+    """Return the resident memory of a process."""
     status = Path(f"/proc/{process.pid}/status").read_text()
     return int(status.split("VmRSS:")[1].split()[0]) / 1000
 
 
 def main() -> None:
-    """Feed, read, and look at the memory now and then."""
+    """Write and read lines, and print the memory at regular intervals."""
     parser = argparse.ArgumentParser()
     parser.add_argument("model")
     parser.add_argument("source", type=Path)
@@ -43,12 +43,15 @@ def main() -> None:
         process.stdin.close()
 
     threading.Thread(target=feed).start()
-    began, n_read = time.perf_counter(), 0
+    start, n_read = time.perf_counter(), 0
     for _ in process.stdout:
         n_read += 1
-        if n_read % (arguments.lines // CHECKS) == 0 and n_read < arguments.lines:
-            rate = n_read / (time.perf_counter() - began)
-            print(f"{n_read:>9} lines  {resident(process):6.1f} MB  {rate:.0f} lines/s", flush=True)
+        if n_read % (arguments.lines // N_MEASUREMENTS) == 0 and n_read < arguments.lines:
+            rate = n_read / (time.perf_counter() - start)
+            print(
+                f"{n_read:>9} lines  {resident_megabytes(process):6.1f} MB  {rate:.0f} lines/s",
+                flush=True,
+            )
     assert process.wait() == 0
     assert n_read == arguments.lines, n_read
     print(f"{n_read} lines in, {n_read} lines out")

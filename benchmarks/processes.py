@@ -1,9 +1,10 @@
-"""One process with one thread, one with two, two with one each: tokens per second of wall clock.
+"""Compare processes and threads: training tokens per second of wall-clock time.
 
     python benchmarks/processes.py train.en train.de [--rounds 3] [--set KEY=VALUE ...]
 
-Real runs of `mtcli train`, in turns; each is stopped when its log has enough steps. The shape is
-that of benchmarks/train.py unless --set says otherwise.
+Runs `mtcli train` with one process and one thread, one process and two threads, and two processes
+with one thread each, in turn. Each run is killed when its log has enough steps. The model has the
+same shape as in benchmarks/train.py unless --set changes it.
 """
 
 import argparse
@@ -29,37 +30,37 @@ SHAPE = {
     "train.steps": 10000,
     "train.validate_every": 10000,
 }
-WAYS = {
+VARIANTS = {
     "1 process, 1 thread": (1, 1),
     "1 process, 2 threads": (1, 2),
     "2 processes, 1 thread each": (2, 1),
 }
-ENOUGH = 60  # steps; the first ten are not counted
+N_STEPS = 60  # steps per run; the first ten are not counted
 
 
 def main() -> None:
-    """Print medians, and ratios to one thread."""
+    """Print median speeds and their ratios to one thread."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("files", nargs=2)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--set", dest="settings", action="append", default=[])
     options = parser.parse_args()
     settings = [*(f"{key}={value}" for key, value in SHAPE.items()), *options.settings]
-    speeds: dict[str, list[float]] = {way: [] for way in WAYS}
+    speeds: dict[str, list[float]] = {variant: [] for variant in VARIANTS}
     for _ in range(options.rounds):
-        for way, (n_processes, n_threads) in WAYS.items():
-            speeds[way].append(speed(options.files, settings, n_processes, n_threads))
-            print(way, f"{speeds[way][-1]:,.0f}", flush=True)
-    alone = speeds["1 process, 1 thread"]
-    for way, found in speeds.items():
-        ratio = statistics.median(a / b for a, b in zip(found, alone, strict=True))
-        print(f"| {way} | {statistics.median(found):,.0f} tokens/s | {ratio:.2f} times |")
+        for variant, (n_processes, n_threads) in VARIANTS.items():
+            speeds[variant].append(measure_speed(options.files, settings, n_processes, n_threads))
+            print(variant, f"{speeds[variant][-1]:,.0f}", flush=True)
+    baseline = speeds["1 process, 1 thread"]
+    for variant, values in speeds.items():
+        ratio = statistics.median(a / b for a, b in zip(values, baseline, strict=True))
+        print(f"| {variant} | {statistics.median(values):,.0f} tokens/s | {ratio:.2f} times |")
 
 
-def speed(files: list[str], settings: list[str], n_processes: int, n_threads: int) -> float:
-    """Tokens per second, from the log of a run."""
-    with tempfile.TemporaryDirectory() as place:
-        out = Path(place) / "run"
+def measure_speed(files: list[str], settings: list[str], n_processes: int, n_threads: int) -> float:
+    """Train for `N_STEPS` and return the tokens per second in the log."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "run"
         command = [sys.executable, "-m", "mtcli", "train", *files, "--out", str(out), "--quiet"]
         command += ["--processes", str(n_processes)]
         command += [part for setting in settings for part in ("--set", setting)]
@@ -70,10 +71,10 @@ def speed(files: list[str], settings: list[str], n_processes: int, n_threads: in
             stderr=subprocess.DEVNULL,
         )
         steps: list[dict[str, float]] = []
-        while len(steps) < ENOUGH // 10:
+        while len(steps) < N_STEPS // 10:
             time.sleep(0.5)
-            assert process.poll() is None, "training has ended"
-            steps = logged_steps(out / "log.jsonl")
+            assert process.poll() is None, "training ended too early"
+            steps = read_steps(out / "log.jsonl")
         subprocess.run(["pkill", "-9", "-f", str(out)], check=False)
         process.send_signal(signal.SIGKILL)
         process.wait()
@@ -81,8 +82,8 @@ def speed(files: list[str], settings: list[str], n_processes: int, n_threads: in
     return sum(step["n_tokens"] for step in counted) / sum(step["seconds"] for step in counted)
 
 
-def logged_steps(path: Path) -> list[dict[str, float]]:
-    """The steps that a log tells of."""
+def read_steps(path: Path) -> list[dict[str, float]]:
+    """Read the step events of a log that may be incomplete."""
     lines = path.read_text().splitlines() if path.exists() else []
     events = [json.loads(line) for line in lines if line.endswith("}")]
     return [event for event in events if event["event"] == "step"]

@@ -1,11 +1,12 @@
-"""The training step beside Hugging Face's: tokens per CPU second, share of the peak, memory.
+"""Compare training steps with Hugging Face: tokens per CPU second, FLOP utilization and memory.
 
     python benchmarks/train.py train.en train.de --hugging-face PYTHON [--rounds 7] [--core 1]
 
-One thread on one core for each; the same sentences, the same model (3+3 layers, width 256,
-feed-forward 1024, 4 heads, 8,000 pieces tied, dropout and label smoothing 0.1, Adam, float32),
-about 4,096 tokens a batch. The programs take turns, and so does a matrix product that shows what
-the core can do at that moment; ratios are medians over the rounds. PYTHON has transformers.
+Each program uses one thread on one core and trains the same model on the same sentences: 3+3
+layers, width 256, feed-forward 1024, 4 heads, 8,000 pieces with tied embeddings, dropout and label
+smoothing 0.1, Adam, float32, about 4,096 tokens per batch. The programs run in turn; a matrix
+product before and after them measures the current peak speed of the core. Ratios are medians over
+the rounds. PYTHON is an interpreter with transformers installed.
 """
 
 import argparse
@@ -18,12 +19,13 @@ from pathlib import Path
 
 import numpy as np
 
-from mtcli.config import TokenizerConfig
-from mtcli.data import EncodedCorpus, encode, read_corpus
+from mtcli.config.base import CorpusSource
+from mtcli.config.sections import TokenizerConfig
+from mtcli.data.corpus import EncodedCorpus, encode, read_corpus
 from mtcli.tokenizer import train_tokenizers
 
 HERE = Path(__file__).parent
-STEPS = 8  # of each program in a round
+N_STEPS = 8  # steps of each program per round
 PEAK = """
 import sys, time, torch
 torch.set_num_threads(1)
@@ -31,15 +33,15 @@ a, b = torch.randn(2, 2048, 2048)
 for line in sys.stdin:
     best = 0.0
     for _ in range(8):
-        began = time.process_time()
+        start = time.process_time()
         a @ b
-        best = max(best, 2 * 2048**3 / (time.process_time() - began))
+        best = max(best, 2 * 2048**3 / (time.process_time() - start))
     print(best, flush=True)
 """
 
 
-class Peer:
-    """A program that trains when asked to."""
+class Worker:
+    """A program that answers each line of its input with one line of output."""
 
     def __init__(self, command: list[str], core: int) -> None:
         self.process = subprocess.Popen(
@@ -50,7 +52,7 @@ class Peer:
         )
 
     def ask(self, text: str) -> str:
-        """Its answer."""
+        """Send a line and return the answer."""
         assert self.process.stdin
         assert self.process.stdout
         self.process.stdin.write(f"{text}\n")
@@ -58,13 +60,13 @@ class Peer:
         return self.process.stdout.readline()
 
     def train(self) -> dict[str, float]:
-        """What some steps took."""
-        answer: dict[str, float] = json.loads(self.ask(str(STEPS)))
-        return answer
+        """Train for `N_STEPS`; return time, tokens, positions and memory."""
+        measured: dict[str, float] = json.loads(self.ask(str(N_STEPS)))
+        return measured
 
 
 def main() -> None:
-    """Print a table."""
+    """Run the benchmark and print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("source", type=Path)
     parser.add_argument("target", type=Path)
@@ -72,80 +74,81 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--core", type=int, default=1)
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as place:
-        ids = Path(place) / "ids.npz"
+    with tempfile.TemporaryDirectory() as folder:
+        ids = Path(folder) / "ids.npz"
         corpus = write_ids(options.source, options.target, ids)
-        peers = {
-            "mtcli": Peer([sys.executable, str(HERE / "training_ours.py"), str(ids)], options.core)
+        workers = {
+            "mtcli": Worker(
+                [sys.executable, str(HERE / "training_ours.py"), str(ids)], options.core
+            )
         }
         if options.hugging_face:
             script = str(HERE / "training_hugging_face.py")
             for kind in ("random", "grouped"):
                 command = [options.hugging_face, script, str(ids), kind]
-                peers[f"Hugging Face, {kind}"] = Peer(command, options.core)
-        probe = Peer([sys.executable, "-c", PEAK], options.core)
-        report(take_turns(peers, probe, options.rounds), flops_per_token(corpus))
+                workers[f"Hugging Face, {kind}"] = Worker(command, options.core)
+        probe = Worker([sys.executable, "-c", PEAK], options.core)
+        print_table(run_rounds(workers, probe, options.rounds), flops_per_token(corpus))
 
 
 def write_ids(source: Path, target: Path, path: Path) -> EncodedCorpus:
-    """Learn 8,000 pieces and write all pairs in them."""
-    pairs = read_corpus(source, target, print)
+    """Train a vocabulary of 8,000 pieces and write the ids of all pairs."""
+    pairs = read_corpus(CorpusSource(source, target), print)
     tokenizers = train_tokenizers(pairs.source, pairs.target, TokenizerConfig(vocab_size=8000))
     corpus = encode(pairs, tokenizers, 128, print)
     np.savez(
         path,
-        source=corpus.source.flat,
-        source_starts=corpus.source.starts,
-        target=corpus.target.flat,
-        target_starts=corpus.target.starts,
+        source=corpus.source.values,
+        source_starts=corpus.source.offsets,
+        target=corpus.target.values,
+        target_starts=corpus.target.offsets,
         vocab_size=len(tokenizers.source),
     )
     return corpus
 
 
 def flops_per_token(corpus: EncodedCorpus) -> float:
-    """Useful floating point operations of a step for each source or target token on average.
+    """Return the mean number of floating-point operations per token, without padding.
 
-    Forward and twice as much backward; two for each weight that a token meets, and attention.
+    Each token needs two operations per weight, plus attention; the backward pass costs twice as
+    much as the forward pass.
     """
-    width, inner, layers, size = 256, 1024, 3, 8000
+    d_model, d_feed_forward, n_layers, vocab_size = 256, 1024, 3, 8000
     source, target = corpus.source.lengths(), corpus.target.lengths()
-    attention, feed_forward = 4 * width**2, 2 * width * inner
-    a_source = (
-        layers * (attention + feed_forward) + layers * 2 * width**2
-    )  # keys, values to look at
-    a_target = layers * (attention + 2 * width**2 + feed_forward) + width * size
-    looks = layers * 2 * width * (source**2 + source * target + target * (target + 1) / 2)
-    total = 3 * 2 * (a_source * source.sum() + a_target * target.sum() + looks.sum())
+    projections, feed_forward = 4 * d_model**2, 2 * d_model * d_feed_forward
+    cross_projections = 2 * d_model**2  # keys and values for source, queries and outputs for target
+    per_source = n_layers * (projections + feed_forward + cross_projections)
+    per_target = n_layers * (projections + cross_projections + feed_forward) + d_model * vocab_size
+    n_scores = source**2 + source * target + target * (target + 1) / 2
+    attention = n_layers * 2 * d_model * n_scores
+    total = 3 * 2 * (per_source * source.sum() + per_target * target.sum() + attention.sum())
     return float(total / (source.sum() + target.sum()))
 
 
-def take_turns(
-    peers: dict[str, Peer], probe: Peer, n_rounds: int
+def run_rounds(
+    workers: dict[str, Worker], probe: Worker, n_rounds: int
 ) -> list[dict[str, dict[str, float]]]:
-    """What each took in each round; the first round, in which all warm up, is left out."""
+    """Return the measurements of each round, after a warm-up round that is not counted."""
     rounds = []
     for number in range(n_rounds + 1):
         row = {"peak": {"flops": float(probe.ask("go"))}}
-        row |= {name: peer.train() for name, peer in peers.items()}
+        row |= {name: worker.train() for name, worker in workers.items()}
         row["peak"]["flops"] = max(row["peak"]["flops"], float(probe.ask("go")))
         if number:
             rounds.append(row)
-            speeds = {name: f"{speed(row, name):,.0f}" for name in peers}
+            speeds = {name: f"{speed(row, name):,.0f}" for name in workers}
             print(number, speeds, f"peak {row['peak']['flops'] / 1e9:.1f} GFLOP/s", flush=True)
     return rounds
 
 
 def speed(row: dict[str, dict[str, float]], name: str) -> float:
-    """Real tokens per CPU second."""
+    """Return the tokens per CPU second, without padding."""
     return row[name]["tokens"] / row[name]["seconds"]
 
 
-def report(rounds: list[dict[str, dict[str, float]]], flops: float) -> None:
-    """Medians over the rounds."""
-    print(
-        "| program | tokens per CPU second | mtcli is | padding | share of the peak | peak memory |"
-    )
+def print_table(rounds: list[dict[str, dict[str, float]]], flops: float) -> None:
+    """Print medians over the rounds."""
+    print("| program | tokens per CPU second | mtcli is | padding | share of peak | peak memory |")
     print("| --- | --- | --- | --- | --- | --- |")
     for name in (name for name in rounds[0] if name != "peak"):
         speeds = statistics.median(speed(row, name) for row in rounds)

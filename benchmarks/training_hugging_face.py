@@ -1,8 +1,8 @@
-"""Hugging Face's training step, for benchmarks/train.py: each line of stdin asks for some steps.
+"""Hugging Face worker for benchmarks/train.py: train for the number of steps in each stdin line.
 
-MarianMT from a configuration, with the loss of its Trainer (LabelSmoother) and its optimizer
-(fused AdamW, gradients clipped); batches of 128 pairs, drawn at random or grouped by length with
-its own LengthGroupedSampler.
+The model is a MarianMT with random weights. Loss (LabelSmoother) and optimizer (fused AdamW with
+gradient clipping) are those of the Trainer. Batches have 128 pairs, sampled at random or grouped by
+length with LengthGroupedSampler.
 """
 
 import sys
@@ -13,29 +13,29 @@ from answering import answer
 from transformers import MarianConfig, MarianMTModel
 from transformers.trainer_pt_utils import LabelSmoother, LengthGroupedSampler
 
-BATCH = 128
+BATCH_SIZE = 128
 PAD = 0
 
 
 def main() -> None:
-    """Train with the ids of the file that is named, and tell what it took."""
+    """Train on the ids in the file argv[1], with batches of the kind argv[2]."""
     arrays = np.load(sys.argv[1])
     sources, targets = (
         split(arrays[side], arrays[f"{side}_starts"]) for side in ("source", "target")
     )
     torch.set_num_threads(1)
     torch.manual_seed(1)
-    model = MarianMTModel(configuration(int(arrays["vocab_size"]))).train()
+    model = MarianMTModel(model_config(int(arrays["vocab_size"]))).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-4, betas=(0.9, 0.98), fused=True)
     smoother = LabelSmoother(epsilon=0.1)
-    rows = order(sources, sys.argv[2])
+    batches = endless_batches(sources, sys.argv[2])
 
     def train(n_steps):
         n_tokens, n_positions = 0, 0
         for _ in range(n_steps):
-            batch = next(rows)
-            source = padded([sources[i] for i in batch], PAD)
-            labels = padded([targets[i] for i in batch], -100)
+            batch = next(batches)
+            source = pad([sources[i] for i in batch], PAD)
+            labels = pad([targets[i] for i in batch], -100)
             outputs = model(
                 input_ids=source,
                 attention_mask=(source != PAD).long(),
@@ -53,8 +53,8 @@ def main() -> None:
     answer(train)
 
 
-def configuration(vocab_size):
-    """The model that all programs train."""
+def model_config(vocab_size):
+    """Return the architecture that all programs train."""
     return MarianConfig(
         vocab_size=vocab_size,
         d_model=256,
@@ -80,25 +80,25 @@ def configuration(vocab_size):
 
 
 def split(flat, starts):
-    """The rows of a flat array."""
+    """Split a flat array into its rows."""
     return [flat[a:b] for a, b in zip(starts[:-1], starts[1:], strict=True)]
 
 
-def order(sources, kind):
-    """Batches without end."""
+def endless_batches(sources, kind):
+    """Yield batches of row numbers, epoch after epoch."""
     generator = torch.Generator().manual_seed(1)
     while True:
         if kind == "grouped":
             lengths = [len(source) for source in sources]
-            rows = list(LengthGroupedSampler(BATCH, lengths=lengths, generator=generator))
+            rows = list(LengthGroupedSampler(BATCH_SIZE, lengths=lengths, generator=generator))
         else:
             rows = torch.randperm(len(sources), generator=generator).tolist()
-        for start in range(0, len(rows) - BATCH + 1, BATCH):
-            yield rows[start : start + BATCH]
+        for start in range(0, len(rows) - BATCH_SIZE + 1, BATCH_SIZE):
+            yield rows[start : start + BATCH_SIZE]
 
 
-def padded(rows, filler):
-    """Rows of any lengths as one tensor."""
+def pad(rows, filler):
+    """Pad rows to a tensor [B, S]."""
     width = max(map(len, rows))
     array = np.full((len(rows), width), filler, dtype=np.int64)
     for i, row in enumerate(rows):

@@ -1,12 +1,13 @@
-"""Whole-process times of mtcli beside its peers: same weights, same lines, in turns, medians.
+"""Translation time from process start to exit: mtcli, CTranslate2, Hugging Face; same weights.
 
-The ratios are medians of the ratios of each round: what slows the machine down slows both down.
+The programs take turns. Times are medians over the rounds. Ratios are medians of the ratios within
+a round, because the machine's load affects both programs.
 
 python benchmarks/translate.py MODEL SOURCE [REFERENCE] [--lines N] [--beam-size N] [--rounds N]
                                [--hugging-face PYTHON]
 
-MODEL is a directory that `mtcli train` has made; PYTHON the interpreter of an environment that has
-Hugging Face transformers. Every contender reads the file, translates it and writes a file.
+MODEL is a directory written by `mtcli train`. PYTHON is the interpreter of an environment with
+Hugging Face transformers. Every program reads the file, translates it and writes a file.
 """
 
 import argparse
@@ -18,20 +19,22 @@ import tempfile
 import time
 from pathlib import Path
 
-from mtcli.evaluation import bleu
-from mtcli.lines import read_lines
+from mtcli.data.lines import read_lines
+from mtcli.evaluation.scores import bleu
 
 HERE = Path(__file__).parent
 
 
-def contenders(arguments: argparse.Namespace, scratch: Path) -> dict[str, list[str]]:
-    """The command of each; {out} stands for the file that it writes."""
+def build_commands(arguments: argparse.Namespace, scratch: Path) -> dict[str, list[str]]:
+    """Export the model; return the command for each program, with {out} for its output file."""
     model, source, beam = arguments.model, scratch / "source", str(arguments.beam_size)
     mtcli = [sys.executable, "-m", "mtcli", "translate", model, str(source), "--beam-size", beam]
     mtcli += ["--output", "{out}"]
     export, tokenizer = scratch / "export", Path(model) / "tokenizer.model"
-    make = [sys.executable, "-m", "mtcli", "export", model, "--to", "ctranslate2"]
-    subprocess.run([*make, "--output", str(export)], check=True, stdout=subprocess.DEVNULL)
+    export_command = [sys.executable, "-m", "mtcli", "export", model, "--to", "ctranslate2"]
+    subprocess.run(
+        [*export_command, "--output", str(export)], check=True, stdout=subprocess.DEVNULL
+    )
     direct = [sys.executable, str(HERE / "direct_ctranslate2.py"), str(export), str(tokenizer)]
     commands = {
         "mtcli": [*mtcli, "--shortlist"],
@@ -48,15 +51,15 @@ def contenders(arguments: argparse.Namespace, scratch: Path) -> dict[str, list[s
     return commands
 
 
-def timed(command: list[str], out: Path) -> float:
-    """The seconds that `command` takes."""
-    began = time.perf_counter()
+def measure_seconds(command: list[str], out: Path) -> float:
+    """Run `command` and return the seconds it takes."""
+    start = time.perf_counter()
     subprocess.run([part.format(out=out) for part in command], check=True, capture_output=True)
-    return time.perf_counter() - began
+    return time.perf_counter() - start
 
 
 def main() -> None:
-    """Measure, and print a table."""
+    """Measure all programs and print a table."""
     parser = argparse.ArgumentParser()
     parser.add_argument("model")
     parser.add_argument("source", type=Path)
@@ -64,32 +67,32 @@ def main() -> None:
     parser.add_argument("--lines", type=int)
     parser.add_argument("--beam-size", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--hugging-face", help="slow: it runs in the first round only")
-    parser.add_argument("--torch", action="store_true", help="slow, too")
+    parser.add_argument("--hugging-face", help="slow: runs in the first round only")
+    parser.add_argument("--torch", action="store_true", help="slow: runs in the first round only")
     arguments = parser.parse_args()
     scratch = Path(tempfile.mkdtemp())
     lines = list(read_lines(arguments.source))[: arguments.lines]
     (scratch / "source").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    commands = contenders(arguments, scratch)
+    commands = build_commands(arguments, scratch)
     seconds: dict[str, list[float]] = {name: [] for name in commands}
     for i in range(arguments.rounds):
-        # Back and forth, so that a machine that slows down is not unfair to the last.
+        # Alternate the order, so that a machine that slows down favors no program.
         for name, command in list(commands.items())[:: -1 if i % 2 else 1]:
             if i == 0 or not name.startswith(("Hugging", "mtcli --engine")):
-                seconds[name].append(timed(command, scratch / name))
+                seconds[name].append(measure_seconds(command, scratch / name))
     base = seconds["CTranslate2 int8, directly"]
     print(f"{len(lines)} lines, beam {arguments.beam_size}, medians of {arguments.rounds} rounds\n")
-    print("| contender | seconds | sentences/s | against CTranslate2 directly | BLEU |")
+    print("| program | seconds | sentences/s | against CTranslate2 directly | BLEU |")
     print("| --- | --- | --- | --- | --- |")
     for name, times in seconds.items():
-        middle = statistics.median(times)
+        median = statistics.median(times)
         score = ""
         if arguments.reference:
             references = list(read_lines(arguments.reference))[: len(lines)]
-            score = f"{bleu(list(read_lines(scratch / name)), references).value:.2f}"
-        rate = len(lines) / middle
+            score = f"{bleu(list(read_lines(scratch / name)), [references]).value:.2f}"
+        rate = len(lines) / median
         ratio = statistics.median(b / t for b, t in zip(base, times, strict=False))
-        print(f"| {name} | {middle:.2f} | {rate:.0f} | {ratio:.2f} x | {score} |")
+        print(f"| {name} | {median:.2f} | {rate:.0f} | {ratio:.2f} x | {score} |")
     shutil.rmtree(scratch)
 
 
