@@ -218,6 +218,20 @@ def test_a_killed_process_is_reported():
         launch_script("time.sleep(3600 * (rank != 1)); os.kill(os.getpid(), signal.SIGKILL)")
 
 
+def test_the_other_processes_print_nothing_after_one_was_killed(tmp_path, capfd):
+    script = f"""
+from pathlib import Path
+signal.signal(signal.SIGTERM, lambda *_: print("stopped", flush=True))
+Path({str(tmp_path)!r}, str(rank)).touch()
+while rank != 1 or len(os.listdir({str(tmp_path)!r})) < 3:
+    time.sleep(0.01)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    with pytest.raises(EngineError, match="SIGKILL"):
+        launch_script(script)
+    assert capfd.readouterr() == ("", "")
+
+
 def test_a_reserved_port_can_be_bound_only_with_reuse():
     with reserve_port() as port:
         with socket.socket() as other, pytest.raises(OSError, match="in use"):

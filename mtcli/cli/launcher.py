@@ -21,14 +21,13 @@ Processes = list[subprocess.Popen[bytes]]
 
 _POLL_SECONDS = 0.05
 _GRACE_SECONDS = 10.0  # time for the other processes to exit after a signal
-_N_TERMINATIONS, _TERMINATION_SECONDS = 20, 0.5  # SIGTERMs before SIGKILL, and time between them
 _SECONDS_PER_RANK, _MAX_DELAY_SECONDS = 2.0, 20.0
 
 
 def launch_processes(command: Sequence[str], size: int) -> int:
     """Run `command` in a group of `size` processes and return their common exit code.
 
-    Signals are forwarded. When a process fails, the others are terminated.
+    Signals are forwarded. When a process fails, the others are killed.
     """
     processes: Processes = []
     received: list[int] = []
@@ -46,7 +45,7 @@ def launch_processes(command: Sequence[str], size: int) -> int:
             if code > 128:  # stopped by a signal: the others may still be printing or saving
                 _wait_for_all(processes, _GRACE_SECONDS)
         finally:
-            _terminate(processes)
+            _kill(processes)
     if code >= 0:
         return code
     if received:
@@ -61,7 +60,7 @@ def launch_processes(command: Sequence[str], size: int) -> int:
 def delay_by_rank(n_extra: int = 0) -> None:
     """Sleep longer in higher ranks, so that an error common to all processes is printed once.
 
-    The launcher terminates the other processes after the first one has printed its error and
+    The launcher kills the other processes after the first one has printed its error and
     exited. `n_extra` is added to the rank, to delay errors that may merely result from the exit of
     another process.
     """
@@ -95,25 +94,21 @@ def _wait_for_failure(processes: Processes) -> int:
         time.sleep(_POLL_SECONDS)
 
 
-def _wait_for_all(processes: Processes, seconds: float) -> bool:
-    """Wait up to `seconds` for all processes to exit and return whether they have."""
+def _wait_for_all(processes: Processes, seconds: float) -> None:
+    """Wait up to `seconds` for all processes to exit."""
     deadline = time.monotonic() + seconds
-    while any(process.poll() is None for process in processes):
-        if time.monotonic() > deadline:
-            return False
+    while any(process.poll() is None for process in processes) and time.monotonic() < deadline:
         time.sleep(_POLL_SECONDS)
-    return True
 
 
-def _terminate(processes: Processes) -> None:
-    """Terminate the processes that are still running; kill those that ignore SIGTERM."""
-    for _ in range(_N_TERMINATIONS):
-        for process in processes:
-            process.terminate()
-        if _wait_for_all(processes, _TERMINATION_SECONDS):
-            return
+def _kill(processes: Processes) -> None:
+    """Kill the processes that are still running.
+
+    SIGTERM would let them print messages of their own, and a run survives SIGKILL at any moment.
+    """
     for process in processes:
         process.kill()
+    for process in processes:
         process.wait()
 
 
