@@ -29,6 +29,7 @@ from contextlib import closing
 from itertools import islice
 from pathlib import Path
 from queue import Queue
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from rich.progress import track
@@ -175,16 +176,17 @@ def time_steps(systems: dict[str, Config]) -> dict[str, Any]:
     import torch
 
     from mtcli.data.batches import DataPosition
+    from mtcli.data.cache import DataCache
     from mtcli.distributed import SINGLE
     from mtcli.hardware import tuned_allocator
-    from mtcli.training.dataset import prepare, read_split, train_vocabulary
     from mtcli.training.loop import fit
+    from mtcli.training.preparation import Preparation
     from mtcli.training.run_state import RunContext, build_run
 
     torch.set_num_threads(1)
     first = next(iter(systems.values()))
-    pairs = read_split(first, print)
-    data = prepare(pairs, train_vocabulary(pairs, first, print), first, print)
+    with TemporaryDirectory() as directory:
+        data = Preparation(first, DataCache(Path(directory))).dataset(print)
     context = RunContext(Path(), torch.device("cpu"), SINGLE, lambda _: None)
     runs = {name: build_run(config, context, data) for name, config in systems.items()}
     with closing(next(iter(runs.values())).groups_from(DataPosition())) as batches:

@@ -25,7 +25,8 @@ from mtcli.config.base import CorpusSource
 from mtcli.config.rnn import RnnConfig
 from mtcli.config.sections import TokenizerConfig
 from mtcli.data.batches import Batch, BatchStream
-from mtcli.data.corpus import encode, read_corpus
+from mtcli.data.corpus import read_corpus
+from mtcli.data.encoding import encode
 from mtcli.hardware import tuned_allocator
 from mtcli.models.layers import Dropout, ScaledEmbedding
 from mtcli.models.rnn import Rnn, RnnState
@@ -102,7 +103,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(1)
-    pairs = read_corpus(CorpusSource(options.source, options.target), print)
+    pairs = read_corpus(CorpusSource.parse([options.source, options.target]), print)
     tokenizers = train_tokenizers(
         pairs.source, pairs.target, TokenizerConfig(vocab_size=VOCABULARY)
     )

@@ -21,7 +21,8 @@ import numpy as np
 
 from mtcli.config.base import CorpusSource
 from mtcli.config.sections import TokenizerConfig
-from mtcli.data.corpus import EncodedCorpus, encode, read_corpus
+from mtcli.data.corpus import read_corpus
+from mtcli.data.encoding import EncodedCorpus, encode
 from mtcli.tokenizer import train_tokenizers
 
 HERE = Path(__file__).parent
@@ -93,7 +94,7 @@ def main() -> None:
 
 def write_ids(source: Path, target: Path, path: Path) -> EncodedCorpus:
     """Train a vocabulary of 8,000 pieces and write the ids of all pairs."""
-    pairs = read_corpus(CorpusSource(source, target), print)
+    pairs = read_corpus(CorpusSource.parse([source, target]), print)
     tokenizers = train_tokenizers(pairs.source, pairs.target, TokenizerConfig(vocab_size=8000))
     corpus = encode(pairs, tokenizers, 128, print)
     np.savez(

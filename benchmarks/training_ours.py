@@ -10,7 +10,7 @@ from answering import answer
 from mtcli.config.sections import TrainConfig
 from mtcli.config.transformers import TransformerConfig
 from mtcli.data.batches import BatchStream
-from mtcli.data.corpus import EncodedCorpus, RaggedArray
+from mtcli.data.encoding import EncodedCorpus, RaggedArray
 from mtcli.data.prefetch import prefetch
 from mtcli.hardware import tuned_allocator
 from mtcli.models import build_model

@@ -4,12 +4,14 @@ All processes read the same data and make the same decisions. They share the wor
 of each validation. Only rank 0 writes files and prints.
 """
 
+import itertools
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -21,6 +23,7 @@ from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 T = TypeVar("T")
 
 _TIMEOUT = timedelta(minutes=30)  # a process that does not answer for this long has failed
+_RENDEZVOUS_TIMEOUT = timedelta(days=7)  # rank 0 may read a large corpus before it connects
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,38 @@ class Processes:
         dist.broadcast_object_list(values, src=0)
         return values[0]
 
+    def run_on_first(self, function: Callable[[], T]) -> T:
+        """Return the result of `function`, which only rank 0 calls.
+
+        The other processes wait without a time limit; if rank 0 fails, the launcher ends them.
+        """
+        if self.size == 1:
+            return function()
+        result = function() if self.is_first else None
+        self._wait_for([0])
+        return cast(T, self.broadcast(result))
+
+    def run_on_each_machine(self, function: Callable[[], None]) -> None:
+        """Call `function` in one process per machine, except on the machine of rank 0.
+
+        All processes wait without a time limit until it has returned everywhere.
+        """
+        if self.size == 1:
+            return
+        firsts = [rank for rank, local in enumerate(self.gather(local_rank())) if local == 0]
+        if self.rank in firsts and not self.is_first:
+            function()
+        self._wait_for(firsts)
+
+    def _wait_for(self, ranks: Sequence[int]) -> None:
+        """Wait without a time limit until the processes `ranks` have called this as well."""
+        number = next(_WAITS)  # the same in all processes
+        store = _STORES[-1]
+        if self.rank in ranks:
+            store.set(f"wait {number} rank {self.rank}", "done")
+        while not store.check([f"wait {number} rank {rank}" for rank in ranks]):
+            time.sleep(_POLL_SECONDS)
+
     def gather_to_first(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the full tensors in CPU memory on rank 0, and an empty dict on other ranks.
 
@@ -95,6 +130,10 @@ class Processes:
 
 
 SINGLE = Processes()
+
+_STORES: list[Any] = []  # key-value store of the process group
+_WAITS = itertools.count()
+_POLL_SECONDS = 0.05
 
 
 # torch 2.13 holds the GIL while it frees a process group and waits for a thread of the group, which
@@ -151,17 +190,21 @@ def processes(device: torch.device) -> Iterator[Processes]:
         yield SINGLE
         return
     backend = "nccl" if device.type == "cuda" else "gloo"
-    store, rank, size = next(rendezvous("env://", timeout=_TIMEOUT))
+    store, rank, size = next(rendezvous("env://", timeout=_RENDEZVOUS_TIMEOUT))
     # torchrun uses one store for all restarts. The prefix hides the entries of earlier attempts,
     # such as the addresses of dead processes.
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    store = PrefixStore(f"attempt {attempt}", store)
+    _STORES.append(store)
+    group = Processes(rank, size)
+    group._wait_for([0])  # it may have to read the corpus first to plan the run
     dist.init_process_group(
         backend,
-        store=PrefixStore(f"attempt {attempt}", store),
+        store=store,
         rank=rank,
         world_size=size,
         timeout=_TIMEOUT,
     )
     _GROUPS.append(dist.group.WORLD)
-    yield Processes(rank, size)
+    yield group
     dist.destroy_process_group()  # not after an error: other ranks might not respond

@@ -65,7 +65,7 @@ class Tokenizer:
         The text is converted to ids first: when asked for strings, SentencePiece returns unknown
         characters unchanged, and a </s> among them would end the sentence.
         """
-        rows = self._processor.encode([_replace_surrogates(text) for text in texts], num_threads=1)
+        rows = self._processor.encode([replace_surrogates(text) for text in texts], num_threads=1)
         return [[self.vocabulary[i] for i in row] for row in rows]
 
     def pieces_to_ids(self, pieces: Sequence[str]) -> list[int]:
@@ -137,7 +137,7 @@ class Tokenizers:
         return dict(zip(_SEPARATE, (self.source.model, self.target.model), strict=True))
 
 
-def _replace_surrogates(text: str) -> str:
+def replace_surrogates(text: str) -> str:
     """Return `text` with U+FFFD for unpaired surrogates, which UTF-8 cannot encode."""
     try:
         text.encode()
@@ -159,13 +159,41 @@ def train_tokenizers(
 ) -> Tokenizers:
     """Train one tokenizer for both languages, or one for each."""
     if options.is_shared:
-        limit = max(1, options.sample_lines // 2)
-        shared = _train([*_sample_lines(source, limit), *_sample_lines(target, limit)], options)
+        shared = _train([*source, *target], options)
         return Tokenizers(shared, shared)
-    limit = options.sample_lines
-    return Tokenizers(
-        _train(_sample_lines(source, limit), options), _train(_sample_lines(target, limit), options)
-    )
+    return Tokenizers(_train(source, options), _train(target, options))
+
+
+def load_trained_tokenizer(path: Path) -> Tokenizers:
+    """Return a SentencePiece model of the user as the tokenizer of both languages.
+
+    Missing special symbols are added: by default, SentencePiece defines no padding symbol.
+    """
+    try:
+        tokenizer = Tokenizer(path.read_bytes())
+        special = tokenizer.special
+        symbols = (("<pad>", special.pad), ("<s>", special.bos), ("</s>", special.eos))
+        missing = b"".join(_control_piece(symbol) for symbol, i in symbols if i < 0)
+        tokenizer = Tokenizer(tokenizer.model + missing)
+    except OSError as error:
+        raise ConfigError(f"tokenizer.model: cannot read {path}: {error.strerror}") from error
+    except RuntimeError as error:
+        raise ConfigError(
+            f"tokenizer.model: {path} is not a SentencePiece model",
+            hint="name a file that spm_train or mtcli has written, such as tokenizer.model",
+        ) from error
+    return Tokenizers(tokenizer, tokenizer)
+
+
+def _control_piece(symbol: str) -> bytes:
+    """Return the bytes that add a control symbol when appended to a serialized SentencePiece model.
+
+    A serialized protocol buffer can be extended: elements of repeated fields accumulate. Field 1 of
+    a model is a piece; its fields are 1: text, 2: score, 3: type, where 3 means control symbol.
+    """
+    name = symbol.encode()
+    piece = b"\x0a" + bytes([len(name)]) + name + b"\x15" + bytes(4) + b"\x18\x03"
+    return b"\x0a" + bytes([len(piece)]) + piece
 
 
 def tokenizers_from_files(files: Mapping[str, bytes]) -> Tokenizers:
@@ -202,12 +230,6 @@ def _load(path: Path) -> Tokenizer:
             f"{path} is not a SentencePiece model, or is damaged",
             hint=COPY_AGAIN,
         ) from error
-
-
-def _sample_lines(lines: Sequence[str], limit: int) -> Sequence[str]:
-    """Return at most `limit` lines, evenly spaced over the corpus."""
-    stride = -(-len(lines) // limit)
-    return lines[::stride] if stride > 1 else lines
 
 
 def _train(lines: Sequence[str], options: "TokenizerConfig") -> Tokenizer:

@@ -254,7 +254,8 @@ def test_checking_whether_a_directory_can_be_created_leaves_no_files(tmp_path):
     "arguments",
     [
         ["train"],
-        ["train", "only-a-source.txt", "--out", "x"],
+        ["train", "a.en", "a.de", "b.en", "--out", "x"],
+        ["train", "a.en", "a.de", "--dev", "a", "b", "--dev-corpus", "c", "--out", "x"],
         ["train", "--nonsense"],
         ["train", "a.en", "a.de", "--out", "x", "--stop-after", "nan"],
         ["evaluate", "model", "source"],
@@ -877,7 +878,7 @@ def test_a_plan_for_another_corpus_is_replaced(corpus_files, tmp_path, monkeypat
             ["--from", "{model}", "--config", "rnn"],
             "has model.arch=rnn, but tiny_trained has trans",
         ),
-        (["--set", "data.train=[a.en]"], "data.train"),
+        (["--set", "data.train=[a.en, a.de, b]"], "data.train"),
         (["--set", "data.train=[1, 2]"], "data.train"),
         (["--set", "train.freeze=[encodr.*]"], "matches no parameter"),
     ],

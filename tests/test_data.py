@@ -12,15 +12,8 @@ from hypothesis import strategies as st
 from conftest import shipped_config
 from mtcli.config.base import CorpusSource
 from mtcli.data.batches import BatchStream, DataPosition, batches_in_order, collate, plan_epoch
-from mtcli.data.corpus import (
-    Corpus,
-    CorpusReader,
-    EncodedCorpus,
-    RaggedArray,
-    encode,
-    hold_out,
-    read_corpus,
-)
+from mtcli.data.corpus import Corpus, CorpusReader, hold_out, read_corpus
+from mtcli.data.encoding import EncodedCorpus, RaggedArray, encode
 from mtcli.data.lines import read_lines
 from mtcli.errors import DataError
 from mtcli.tokenizer import DEFAULT_SPECIAL_IDS, IGNORE_INDEX, train_tokenizers
@@ -114,8 +107,8 @@ def test_less_than_a_tenth_of_the_positions_is_padding():
 
 def test_less_than_a_tenth_of_the_demo_batches_is_padding():
     config = shipped_config("demo")
-    files = (Path(__file__).parent.parent / path for path in config.data.train)
-    corpus = read_corpus(CorpusSource(*files), lambda _: None)
+    files = [Path(__file__).parent.parent / path for path in config.data.train.text_files]
+    corpus = read_corpus(CorpusSource.parse(files), lambda _: None)
     tokenizers = train_tokenizers(corpus.source, corpus.target, config.tokenizer)
     demo = encode(corpus, tokenizers, config.data.max_length, lambda _: None)
     assert len(demo) == 20_000
@@ -169,26 +162,26 @@ def test_an_error_names_the_unusable_file(tmp_path, source, target, message):
         if content is not None:
             path.write_bytes(content)
     with pytest.raises(DataError, match=message):
-        read_corpus(CorpusSource(*paths), lambda _: None)
+        read_corpus(CorpusSource.parse(paths), lambda _: None)
 
 
 def test_a_directory_is_refused(tmp_path):
     with pytest.raises(DataError, match="is a directory"):
-        read_corpus(CorpusSource(tmp_path, tmp_path), lambda _: None)
+        read_corpus(CorpusSource.parse([tmp_path, tmp_path]), lambda _: None)
 
 
 def test_blank_pairs_are_dropped_and_counted(tmp_path):
     (tmp_path / "s").write_text("a\n \nc\nd\n")
     (tmp_path / "t").write_text("A\nB\n\nD\n")
     notices = []
-    corpus = read_corpus(CorpusSource(tmp_path / "s", tmp_path / "t"), notices.append)
-    assert (corpus.source, corpus.target) == (["a", "d"], ["A", "D"])
+    corpus = read_corpus(CorpusSource.parse([tmp_path / "s", tmp_path / "t"]), notices.append)
+    assert (list(corpus.source), list(corpus.target)) == (["a", "d"], ["A", "D"])
     assert notices == ["dropped 2 of 4 pairs with a blank side"]
 
 
 def test_using_the_same_file_twice_is_reported(corpus_files):
     notices = []
-    read_corpus(CorpusSource(corpus_files[0], corpus_files[0]), notices.append)
+    read_corpus(CorpusSource.parse([corpus_files[0], corpus_files[0]]), notices.append)
     assert "same text on both sides; is this intended?" in notices[0]
 
 
@@ -214,13 +207,13 @@ def test_the_digest_depends_only_on_the_pairs(corpus):
 
 
 def test_a_reader_reads_each_corpus_once_and_repeats_its_notices(tmp_path):
-    corpus = CorpusSource(tmp_path / "s", tmp_path / "t")
-    for path in corpus.files:
+    corpus = CorpusSource.parse([tmp_path / "s", tmp_path / "t"])
+    for path in corpus.text_files:
         path.write_text("a\n\nb\n", encoding="utf-8")
     reader = CorpusReader()
     first, second = [], []
     pairs = reader.read(corpus, first.append)
-    for path in corpus.files:
+    for path in corpus.text_files:
         path.unlink()
     assert reader.read(corpus, second.append) is pairs
     assert first == second

@@ -24,7 +24,7 @@ from mtcli.cli.base import app
 from mtcli.config.search import EngineOptions, Sampling, SearchOptions
 from mtcli.config.sections import ARCHITECTURES, TokenizerConfig
 from mtcli.config.transformers import TransformerConfig
-from mtcli.data.corpus import EncodedCorpus, RaggedArray, encode
+from mtcli.data.encoding import EncodedCorpus, RaggedArray, encode
 from mtcli.errors import CheckpointError, EngineError
 from mtcli.export import compatibility
 from mtcli.export import directory as export_directory

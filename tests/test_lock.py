@@ -106,7 +106,7 @@ def test_a_run_holds_the_lock_until_its_end(tiny_config, tmp_path):
 
 def test_a_run_is_locked_before_its_corpus_is_read(tiny_config, tmp_path):
     train_run(tiny_config, tmp_path / "run", ignore)
-    tiny_config.data.train[0].unlink()
+    tiny_config.data.train.text_files[0].unlink()
     lock = RunLock(tmp_path / "run")
     lock.acquire()
     for options in (RunOptions(), RunOptions(fresh=True)):

@@ -17,6 +17,7 @@ import killing
 from mtcli.config.load import with_overrides
 from mtcli.config.sections import Config
 from mtcli.data.batches import DataPosition
+from mtcli.data.cache import DataCache
 from mtcli.distributed import SINGLE
 from mtcli.errors import CheckpointError, ConfigError
 from mtcli.model_dir.averaging import average_models
@@ -38,9 +39,9 @@ from mtcli.reporting.events import (
 from mtcli.training import dataset, loop, time_budget
 from mtcli.training import run as run_module
 from mtcli.training import step as step_module
-from mtcli.training.dataset import prepare, read_split, train_vocabulary
 from mtcli.training.loop import is_better
 from mtcli.training.optimizers import MovingAverage, swapped_weights
+from mtcli.training.preparation import Preparation
 from mtcli.training.run import RunOptions, train_run
 from mtcli.training.run_state import Run, RunContext
 
@@ -130,8 +131,7 @@ def clock(monkeypatch) -> Clock:
 
 def test_the_estimated_steps_fill_the_remaining_time(tiny_config, tmp_path, clock):
     config = with_overrides(tiny_config, [("train.minutes", 10)])
-    split = read_split(config, silent)
-    data = prepare(split, train_vocabulary(split, config, silent), config, silent)
+    data = Preparation(config, DataCache(tmp_path / "data")).dataset(silent)
 
     def estimate(minutes_ago):
         started_at = clock.now - minutes_ago * 60

@@ -392,45 +392,49 @@ def test_periodic_line_lengths_do_not_bias_the_sample():
 @pytest.mark.parametrize("n_pairs", [1, 2, 10])
 def test_a_tiny_corpus_gets_a_plan_and_a_vocabulary(demo, n_pairs):
     corpus = Corpus(demo.source[:n_pairs], demo.target[:n_pairs])
-    plan = make_plan(corpus, [TRAIN], HARDWARE)
+    plan = make_plan(measure_corpus(corpus), [TRAIN], HARDWARE)
     assert plan.stats.n_pairs == n_pairs
     train_tokenizers(corpus.source, corpus.target, plan.config.tokenizer)
 
 
 def test_planning_is_deterministic(demo):
-    assert make_plan(demo, [TRAIN], HARDWARE) == make_plan(demo, [TRAIN], HARDWARE)
+    assert make_plan(measure_corpus(demo), [TRAIN], HARDWARE) == make_plan(
+        measure_corpus(demo), [TRAIN], HARDWARE
+    )
 
 
 def test_keys_missing_from_a_section_are_still_chosen(demo):
-    plan = make_plan(demo, [TRAIN, ("model", {"d_model": 64})], HARDWARE)
+    plan = make_plan(measure_corpus(demo), [TRAIN, ("model", {"d_model": 64})], HARDWARE)
     assert plan.config.model.d_model == 64
     assert plan.config.model.d_feed_forward == 256
 
 
 def test_a_later_section_replaces_earlier_settings(demo):
     settings = [TRAIN, ("model.n_heads", 2), ("model", {"arch": "rnn", "d_model": 64})]
-    plan = make_plan(demo, settings, HARDWARE)
+    plan = make_plan(measure_corpus(demo), settings, HARDWARE)
     assert plan.config.model.arch == "rnn"
     assert plan.config.model.d_model == 64
 
 
 @pytest.mark.parametrize("arch", ["transformer", "decoder_only", "rnn"])
 def test_every_architecture_gets_a_plan(demo, arch):
-    plan = make_plan(demo, [TRAIN, ("model.arch", arch)], HARDWARE)
+    plan = make_plan(measure_corpus(demo), [TRAIN, ("model.arch", arch)], HARDWARE)
     assert plan.config.model.arch == arch
     assert {choice.key for choice in plan.choices} >= {"model.d_model", "tokenizer.vocab_size"}
 
 
 def test_a_complete_config_gets_the_same_estimate_without_choices(demo):
-    plan = make_plan(demo, [TRAIN], HARDWARE)
-    again = estimate_config(demo, plan.config, HARDWARE)
+    plan = make_plan(measure_corpus(demo), [TRAIN], HARDWARE)
+    again = estimate_config(measure_corpus(demo), plan.config, HARDWARE)
     assert again == replace(plan, choices=())
     assert "--set" not in "\n".join(plan_lines(again))
 
 
 def test_planning_for_a_cpu_ignores_the_gpu(demo):
-    assert make_plan(demo, [TRAIN], GPU).hardware.gpu
-    assert make_plan(demo, [TRAIN, ("train.device", "cpu")], GPU).hardware.gpu is None
+    assert make_plan(measure_corpus(demo), [TRAIN], GPU).hardware.gpu
+    assert (
+        make_plan(measure_corpus(demo), [TRAIN, ("train.device", "cpu")], GPU).hardware.gpu is None
+    )
 
 
 class CountingList(list):

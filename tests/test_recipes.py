@@ -109,8 +109,8 @@ def test_files_on_the_command_line_replace_the_data_of_a_recipe(
     assert result.exit_code == 0, result.stderr
     config = load_saved_config(elsewhere / "model")
     names = [Path("train.en"), Path("train.de")]  # a model stores file names only
-    assert [*config.data.train] == names
-    assert [*(config.data.dev or ())] == (names if has_dev else [])
+    assert [*config.data.train.text_files] == names
+    assert [*(config.data.dev.text_files if config.data.dev else ())] == (names if has_dev else [])
     assert config.train.average == 3  # demo's value, not the default
 
 

@@ -9,11 +9,12 @@ import torch
 
 from launching import run_in_processes
 from mtcli.config.load import with_overrides
+from mtcli.data.cache import DataCache
 from mtcli.distributed import SINGLE
 from mtcli.model_dir.checkpoints import Progress
 from mtcli.reporting.events import StepDone
 from mtcli.training import loop, run, step, time_budget
-from mtcli.training.dataset import prepare, read_split, train_vocabulary
+from mtcli.training.preparation import Preparation
 from mtcli.training.resume import restart_run
 from mtcli.training.run import train_run
 from mtcli.training.run_state import RunContext, build_run
@@ -24,8 +25,7 @@ def silent(_event: object) -> None:
 
 
 def new_run(config, directory):
-    split = read_split(config, silent)
-    data = prepare(split, train_vocabulary(split, config, silent), config, silent)
+    data = Preparation(config, DataCache(directory / "data")).dataset(silent)
     return build_run(config, RunContext(directory, torch.device("cpu"), SINGLE, silent), data)
 
 

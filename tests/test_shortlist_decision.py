@@ -7,7 +7,7 @@ import pytest
 
 from conftest import tiny_model_config
 from mtcli.config.search import EngineOptions
-from mtcli.data.corpus import encode
+from mtcli.data.encoding import encode
 from mtcli.export.shortlist import Candidates, SearchedBatch, build_vocabulary_map, estimate_speedup
 from mtcli.model_dir.card import describe_export
 from mtcli.model_dir.manifest import Shortlist, read_manifest

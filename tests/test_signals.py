@@ -63,7 +63,8 @@ def test_a_signal_ends_preparation_immediately(tiny_config, tmp_path, number):
     assert stopped == events[-1] == Stopped(0, number)
     assert isinstance(events[-2], Notice)
     assert events[-2].text.startswith("data: ")
-    assert not (tmp_path / "run").exists()
+    # The cache is kept, so that the next start does not read the corpus.
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["cache"]
 
 
 @pytest.mark.parametrize("number", SIGNALS)
@@ -157,7 +158,7 @@ def test_an_error_after_a_signal_is_reported_as_the_signal(tiny_config, tmp_path
         except Interrupted as error:  # as numpy does during its import
             raise ImportError("damaged") from error
 
-    monkeypatch.setattr("mtcli.data.corpus.read_corpus", fail)
+    monkeypatch.setattr("mtcli.data.corpus.open_corpus", fail)
     assert train_run(tiny_config, tmp_path / "run", ignore) == Stopped(0, signal.SIGTERM)
 
 
@@ -258,18 +259,18 @@ def wait_for_line(process: subprocess.Popen, prefix: str) -> None:
 # A call into C that takes minutes without the GIL, like SentencePiece's trainer.
 ENDLESS_TOKENIZER = """
 import hashlib
-import mtcli.training.dataset as dataset
+import mtcli.training.preparation as preparation
 def train_tokenizers(*_):
     print("in the trainer", file=sys.stderr, flush=True)
     hashlib.pbkdf2_hmac("sha256", b"", b"", 2**31 - 1)
-dataset.train_tokenizers = train_tokenizers
+preparation.train_tokenizers = train_tokenizers
 """
 
 # SentencePiece while it reads sentences: its thread often returns to Python, which must not happen
 # while Python exits.
 READING_TOKENIZER = """
 import io, itertools, sentencepiece
-import mtcli.training.dataset as dataset
+import mtcli.training.preparation as preparation
 def sentences():
     print("in the trainer", file=sys.stderr, flush=True)
     while True:
@@ -279,7 +280,7 @@ def train_tokenizers(*_):
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=sentences(), model_writer=io.BytesIO(), vocab_size=100, minloglevel=2
     )
-dataset.train_tokenizers = train_tokenizers
+preparation.train_tokenizers = train_tokenizers
 """
 
 
@@ -300,7 +301,7 @@ def test_a_signal_ends_the_process_inside_the_tokenizer_trainer(
     wait_for_line(process, "in the trainer")
     process.send_signal(number)
     assert wait_for_exit(process) == (128 + number, f"{STOPPED_EARLY}\n")
-    assert not (tmp_path / "run").exists()
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["cache"]
 
 
 @pytest.mark.long
@@ -322,8 +323,11 @@ def test_a_signal_ends_the_real_tokenizer_trainer(tmp_path, tiny_options):
 
 READING = """
 import mtcli.data.corpus as corpus
-read = corpus.read_aligned
-corpus.read_aligned = lambda paths: print("reading", file=sys.stderr, flush=True) or read(paths)
+read = corpus.CorpusReader._read
+def print_and_read(*arguments):
+    print("reading", file=sys.stderr, flush=True)
+    return read(*arguments)
+corpus.CorpusReader._read = print_and_read
 """
 
 

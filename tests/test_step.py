@@ -8,7 +8,7 @@ from torch.nn.utils import parameters_to_vector
 from conftest import tiny_model_config
 from mtcli.config.sections import TrainConfig
 from mtcli.data.batches import BatchStream, DataPosition, Group, Shard, collate
-from mtcli.data.corpus import encode
+from mtcli.data.encoding import encode
 from mtcli.errors import ConfigError
 from mtcli.models import build_model
 from mtcli.models.layers import Dropout

@@ -15,15 +15,15 @@ from mtcli.config.load import with_overrides
 from mtcli.config.search import SearchOptions
 from mtcli.config.sections import Config, TrainConfig
 from mtcli.data.batches import Batch, DataPosition, Group, batches_in_order, collate
-from mtcli.data.corpus import encode
+from mtcli.data.encoding import encode
 from mtcli.errors import CheckpointError, ConfigError, DataError, MtcliError
 from mtcli.model_dir.directory import load_saved_config
 from mtcli.models import build_model
 from mtcli.reporting.events import Finished, Notice, Resumed, StepDone, Stopped, Validated
-from mtcli.training.dataset import read_split
 from mtcli.training.loop import fit
 from mtcli.training.loss import summed_loss, total_loss
 from mtcli.training.optimizers import build_optimizers
+from mtcli.training.preparation import read_split
 from mtcli.training.run import RunOptions, train_run
 from mtcli.training.step import LossModule, TrainStep
 from mtcli.translation.engines import LoadedEngine
@@ -166,7 +166,7 @@ def test_a_model_directory_contains_no_absolute_path(uninterrupted, tmp_path):
     for path in uninterrupted.rglob("*"):
         if path.is_file():
             assert str(tmp_path).encode() not in path.read_bytes(), path
-    assert [p.name for p in load_saved_config(uninterrupted).data.train] == ["train.en", "train.de"]
+    assert [*load_saved_config(uninterrupted).data.train.corpora[0]] == ["train.en", "train.de"]
 
 
 def test_the_same_settings_reproduce_a_run(tiny_config, uninterrupted, tmp_path):

@@ -77,6 +77,8 @@ def _start(command: Sequence[str], rank: int, size: int, port: int) -> subproces
         "WORLD_SIZE": str(size),
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
+        # Otherwise torch prints a warning when rank 0 ends while others wait for it.
+        "TORCH_CPP_LOG_LEVEL": os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR"),
     }
     # In a separate session, Ctrl-C reaches the process once: from `forward`, not the terminal.
     return subprocess.Popen(command, env={**os.environ, **variables}, start_new_session=True)

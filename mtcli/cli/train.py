@@ -1,12 +1,13 @@
 """`mtcli train`: plan a run, then train or resume it."""
 
 import contextlib
+import functools
 import math
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,9 +17,12 @@ from mtcli.cli.launcher import launch_processes
 from mtcli.signals import raise_on_signals
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from mtcli.config.load import Setting
     from mtcli.config.sections import Config
     from mtcli.planning.resolve import TrainRequest
+    from mtcli.reporting.display import TolerantDisplay
     from mtcli.reporting.events import Finished, Stopped
 
 
@@ -40,22 +44,25 @@ def _check_dev(dev: tuple[Path, Path] | None) -> tuple[Path, Path] | None:
 @raise_on_signals("stopped during preparation; run the same command again")
 def train(
     out: OutputDirectory,
-    source: Annotated[
-        Path | None,
+    corpus: Annotated[
+        list[str] | None,
         typer.Argument(
-            metavar="SOURCE",
-            help="Source text, one sentence per line.",
+            metavar="CORPUS",
+            help="Two text files, SOURCE TARGET, that are aligned line by line, or the name of a "
+            "corpus of another format, such as train.tsv.gz, memory.tmx or hf:wmt/wmt14/de-en.",
             show_default="from --config",
         ),
     ] = None,
-    target: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="TARGET",
-            help="Translation of SOURCE, line by line.",
-            show_default="from --config",
+    more: Annotated[
+        list[str],
+        typer.Option(
+            "--corpus",
+            metavar="NAME",
+            help="Another training corpus, of any format; repeatable.",
+            show_default="none",
+            rich_help_panel=INPUT_OUTPUT,
         ),
-    ] = None,
+    ] = [],
     dev: Annotated[
         tuple[Path, Path] | None,
         typer.Option(
@@ -63,6 +70,42 @@ def train(
             help="Source and target files of the dev set.",
             show_default="pairs held out from the corpus",
             callback=_check_dev,
+            rich_help_panel=INPUT_OUTPUT,
+        ),
+    ] = None,
+    dev_corpus: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Dev set of any format, instead of --dev.",
+            show_default="none",
+            rich_help_panel=INPUT_OUTPUT,
+        ),
+    ] = None,
+    source_lang: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CODE",
+            help="Language code of the source, such as en or pt-BR.",
+            show_default="from file suffixes or the corpus",
+            rich_help_panel=INPUT_OUTPUT,
+        ),
+    ] = None,
+    target_lang: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CODE",
+            help="Language code of the target.",
+            show_default="from file suffixes or the corpus",
+            rich_help_panel=INPUT_OUTPUT,
+        ),
+    ] = None,
+    cache: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Directory for prepared data, kept and shared between runs.",
+            show_default="in --out, removed after training",
             rich_help_panel=INPUT_OUTPUT,
         ),
     ] = None,
@@ -143,57 +186,96 @@ def train(
         ),
     ] = False,
 ) -> None:
-    """Train a model on two line-aligned text files; rerun the command to resume."""
+    """Train a model on a parallel corpus; rerun the command to resume."""
     from mtcli.config.recipes import find_config
-    from mtcli.model_dir.directory import check_is_run
-    from mtcli.model_dir.lock import check_is_unlocked
     from mtcli.planning.resolve import TrainRequest
 
-    if source and not target:
-        raise typer.BadParameter("SOURCE requires TARGET: mtcli train SOURCE TARGET")
+    if corpus and len(corpus) > 2:
+        raise typer.BadParameter(
+            f"expected two files or one corpus name, got {len(corpus)}; add others with --corpus"
+        )
+    if dev and dev_corpus:
+        raise typer.BadParameter("--dev and --dev-corpus are mutually exclusive")
     if stop_after is not None and math.isnan(stop_after):  # Typer accepts NaN in every range
         raise typer.BadParameter("--stop-after nan: must be a number of minutes")
-    settings = _settings((source, target), dev, minutes, overrides)
+    data = {
+        "data.train": _corpora(corpus or [], more),
+        "data.dev": [*map(str, dev)] if dev else dev_corpus,
+        "data.source_lang": source_lang,
+        "data.target_lang": target_lang,
+    }
+    settings = _settings(data, minutes, overrides)
     path = find_config(config) if config else None
     settings = [*_recipe_settings(path, settings), *settings]
-    request = TrainRequest(out, path, settings, parent, fresh)
-    if dry_run:
-        _print_plan(request)
-        return
-    check_is_run(out)  # before the corpus is read
-    if os.environ.get("RANK", "0") == "0":
-        check_is_unlocked(out)
-    if processes > 1 and "RANK" not in os.environ:
+    request = TrainRequest(out, path, settings, parent, fresh, cache=cache)
+    if processes > 1 and "RANK" not in os.environ and not dry_run:
+        _check_output(out)
         raise typer.Exit(code=_launch(processes))
-    resolved, plan = _resolve_config(request)
-
-    from rich.console import Console
-
-    from mtcli.reporting.display import TolerantDisplay, open_display
-    from mtcli.training.run import RunOptions, train_run  # imports torch, so after the checks
-
-    options = RunOptions(
-        fresh, stop_after, tensorboard, tuple(plan), request.has_corpus, request.reader
-    )
     is_quiet = quiet or os.environ.get("RANK", "0") != "0"
-    console = Console(stderr=True)
-    display = TolerantDisplay(open_display(console, is_quiet=is_quiet, is_verbose=verbose))
-    with contextlib.closing(display):
+    with contextlib.closing(_open_display(is_quiet=is_quiet, is_verbose=verbose)) as display:
+        request.reader.on_progress = _on_reading(display)
+        if dry_run:
+            _print_plan(request)
+            return
+        _check_output(out)  # before the corpus is read
+        resolved, plan = _resolve_config(request)
+
+        from mtcli.training.run import RunOptions, train_run  # imports torch, so after the checks
+
+        options = RunOptions(
+            fresh,
+            stop_after,
+            tensorboard,
+            tuple(plan),
+            request.has_corpus,
+            request.reader,
+            cache,
+        )
         result = train_run(resolved, out, display, options)
     _print_result(result, request)
 
 
+def _check_output(out: Path) -> None:
+    """Raise `CheckpointError` if `out` cannot be used for a run."""
+    from mtcli.model_dir.directory import check_is_run
+    from mtcli.model_dir.lock import check_is_unlocked
+
+    check_is_run(out)
+    if os.environ.get("RANK", "0") == "0":
+        check_is_unlocked(out)
+
+
+def _open_display(*, is_quiet: bool, is_verbose: bool) -> "TolerantDisplay":
+    from rich.console import Console
+
+    from mtcli.reporting.display import TolerantDisplay, open_display
+
+    console = Console(stderr=True)
+    return TolerantDisplay(open_display(console, is_quiet=is_quiet, is_verbose=is_verbose))
+
+
+def _on_reading(display: "TolerantDisplay") -> "Callable[[int, float | None], None]":
+    """Return a function that shows the progress of reading the corpus."""
+    from mtcli.reporting.progress import PreparationProgress
+
+    return functools.partial(PreparationProgress(display), "reading")
+
+
+def _corpora(names: Sequence[str], more: Sequence[str]) -> Any:
+    """Return the value of data.train for the corpora on the command line; None if there is none."""
+    first = list(names) if len(names) == 2 else "".join(names)
+    if not more:
+        return first or None
+    return [{"corpus": corpus} for corpus in (first, *more) if corpus]
+
+
 def _settings(
-    corpus: tuple[Path | None, Path | None],
-    dev: tuple[Path, Path] | None,
-    minutes: float | None,
-    overrides: list[str],
+    data: Mapping[str, Any], minutes: float | None, overrides: list[str]
 ) -> "list[Setting]":
     """Return the settings from the command line; later ones win."""
     from mtcli.config.load import CommandLineSetting, parse_override
 
-    settings: list[Setting] = [("data.train", [*map(str, corpus)])] if corpus[0] else []
-    settings += [("data.dev", [*map(str, dev)])] if dev else []
+    settings: list[Setting] = [(key, value) for key, value in data.items() if value is not None]
     if minutes is not None:
         settings.append(CommandLineSetting("train.minutes", minutes, f"--minutes {minutes:g}"))
     return [*settings, *map(parse_override, overrides)]
@@ -244,10 +326,15 @@ def _print_plan(request: "TrainRequest") -> None:
 
 
 def _resolve_config(request: "TrainRequest") -> "tuple[Config, list[str]]":
-    """Return the complete configuration and a description of the automatic choices."""
-    from mtcli.planning.plan import plan_lines
-    from mtcli.planning.resolve import is_resumed, plan_for, resolve
+    """Return the complete configuration and a description of the automatic choices.
 
+    Only rank 0 plans. The other processes need only the device, until they get its configuration.
+    """
+    from mtcli.planning.plan import plan_lines
+    from mtcli.planning.resolve import is_resumed, plan_for, resolve, unplanned_config
+
+    if os.environ.get("RANK", "0") != "0":
+        return unplanned_config(request), []
     if request.file is not None or is_resumed(request):
         return resolve(request), []
     plan = plan_for(request, lambda _: None)  # training prints the notices about the corpus

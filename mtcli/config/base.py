@@ -1,9 +1,10 @@
 """Base classes of the config sections: field types, `CorpusSource`, `Section`, `ModelConfig`."""
 
+import re
 from abc import abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
@@ -20,34 +21,92 @@ Float = Annotated[float, BeforeValidator(_reject_boolean)]
 Beta = Annotated[Float, Field(ge=0, lt=1)]
 
 
-class CorpusSource(NamedTuple):
-    """Source of a corpus: two line-aligned files, written as a list of two paths in YAML."""
+_NAME = re.compile(r"([a-z]+:)?(.*?)(#[^/]*)?", re.DOTALL)
 
-    source: Path
-    target: Path
+CorpusNames = tuple[str, ...]  # one corpus: its name, or two line-aligned text files
+
+
+@dataclass(frozen=True)
+class CorpusSource:
+    """Corpora of a training or dev set, read one after the other.
+
+    In YAML, this is a corpus name, a list of two text files, or a list of mappings with the key
+    `corpus`. `docs/corpora.md` describes the names.
+    """
+
+    corpora: tuple[CorpusNames, ...]
 
     def __str__(self) -> str:
-        return f"{self.source} and {self.target}"
+        return ", ".join(" and ".join(names) for names in self.corpora)
 
     @property
-    def files(self) -> tuple[Path, ...]:
-        """All files of the corpus."""
-        return self.source, self.target
+    def text_files(self) -> tuple[Path, ...]:
+        """The files of the corpora that are given as two text files."""
+        return tuple(Path(name) for names in self.corpora if len(names) == 2 for name in names)
 
     @property
     def languages(self) -> tuple[str, str]:
-        """Language codes of source and target; the file name if it has no language code."""
-        return _language(self.source.name), _language(self.target.name)
+        """Language codes of source and target; the corpus name if it has no language codes."""
+        source, target = self.corpora[0][0], self.corpora[0][-1]
+        return _language(Path(source).name), _language(Path(target).name)
 
     def strip_absolute_paths(self) -> "CorpusSource":
         """Replace absolute paths with file names."""
-        return CorpusSource(*(Path(p.name) if p.is_absolute() else p for p in self.files))
+        return CorpusSource(tuple(tuple(map(_strip_directory, names)) for names in self.corpora))
+
+    def to_yaml(self) -> Any:
+        """Return the value for a configuration file."""
+        values = [list(names) if len(names) == 2 else names[0] for names in self.corpora]
+        return values[0] if len(values) == 1 else [{"corpus": value} for value in values]
 
     @classmethod
-    def __get_pydantic_core_schema__(cls, _: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_after_validator_function(
-            lambda files: cls(*files), handler(tuple[Path, Path])
+    def parse(cls, value: Any) -> "CorpusSource":
+        """Return the corpora of a value from a configuration file; raise `ValueError` if wrong."""
+        if isinstance(value, CorpusSource):
+            return value
+        is_list = isinstance(value, list) and any(isinstance(item, dict) for item in value)
+        names = [
+            (corpus,) if isinstance(corpus, str) else corpus
+            for corpus in (map(_mapped_corpus, value) if is_list else [value])
+        ]
+        if not all(_is_corpus(c) for c in names):
+            has_boolean = any(isinstance(name, bool) for c in names if _is_list(c) for name in c)
+            reason = "; YAML reads no, yes, on and off as booleans; put names in quotes"
+            raise ValueError(
+                "must be a corpus name, two files [source, target], or a list of mappings such as "
+                f"{{corpus: NAME}} (got {value!r}){reason if has_boolean else ''}"
+            )
+        return cls(tuple(tuple(map(str, c)) for c in names))
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _: Any, __: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(
+            cls.parse,
+            serialization=core_schema.plain_serializer_function_ser_schema(cls.to_yaml),
         )
+
+
+def _mapped_corpus(item: Any) -> Any:
+    """Return the value of {corpus: VALUE}; None if `item` has another form."""
+    return item["corpus"] if isinstance(item, dict) and item.keys() == {"corpus"} else None
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list | tuple)
+
+
+def _is_corpus(names: Any) -> bool:
+    return (
+        _is_list(names)
+        and len(names) in (1, 2)
+        and all(isinstance(name, str | Path) and str(name) for name in names)
+    )
+
+
+def _strip_directory(name: str) -> str:
+    """Remove the directory from a corpus name `[FORMAT:]PATH[#SELECTION]` with an absolute path."""
+    prefix, path, selection = _NAME.fullmatch(name).groups("")  # type: ignore[union-attr]
+    return f"{prefix}{Path(path).name}{selection}" if Path(path).is_absolute() else name
 
 
 def _language(file_name: str) -> str:

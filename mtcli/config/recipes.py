@@ -44,8 +44,8 @@ class Recipe:
         from mtcli.config.load import load_config  # slow, and shell completion does not need it
 
         data = load_config(self.path).data
-        dev_files = () if has_dev or data.dev is None else data.dev.files
-        for file in (*data.train.files, *dev_files):
+        dev_files = () if has_dev or data.dev is None else data.dev.text_files
+        for file in (*data.train.text_files, *dev_files):
             if not file.exists():
                 raise DataError(
                     f"recipe {self.name}: {file} is not in the current directory",

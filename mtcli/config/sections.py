@@ -39,9 +39,15 @@ class DataConfig(Section):
     """Training and dev data, and how pairs are batched."""
 
     train: CorpusSource
-    """Line-aligned source and target files. Paths are relative to the current directory."""
+    """Training corpus: two line-aligned files, the name of a corpus of another format, or a list of
+    mappings such as {corpus: NAME} for several corpora. Paths are relative to the current
+    directory."""
     dev: CorpusSource | None = None
-    """Line-aligned source and target files for validation. null: hold out pairs from `train`."""
+    """Corpus for validation, of any format. null: hold out pairs from `train`."""
+    source_lang: str | None = Field(None, min_length=1)
+    """Language code of the source, such as en or pt-BR. null: from file suffixes or the corpus."""
+    target_lang: str | None = Field(None, min_length=1)
+    """Language code of the target. null: from file suffixes or the corpus."""
     dev_pairs: Int = Field(1000, gt=0)
     """Pairs to hold out if `dev` is null, at most 10% of the corpus."""
     max_length: Int = Field(128, gt=1)
@@ -55,6 +61,16 @@ class DataConfig(Section):
     probabilities, such as 0.3; larger values favor the best segmentation."""
     word_dropout: Float = Field(0.0, ge=0, lt=1)
     """Probability of replacing a source or decoder input piece with the unknown piece."""
+    streaming: bool = False
+    """Train directly from the corpus, without counting or storing it. Pairs are shuffled only
+    within blocks, the dev pairs are the first ones, and `train.steps` or `train.minutes` is
+    required."""
+
+    @property
+    def languages(self) -> tuple[str, str]:
+        """Language codes of source and target; the corpus name if they are not known."""
+        source, target = self.train.languages
+        return self.source_lang or source, self.target_lang or target
 
 
 class TokenizerConfig(Section):
@@ -73,8 +89,11 @@ class TokenizerConfig(Section):
     fall back to bytes."""
     normalization: Literal["nmt_nfkc", "nfkc", "identity"] = "nmt_nfkc"
     """SentencePiece normalization rule, applied before tokenization."""
-    sample_lines: Int = Field(2_000_000, gt=0)
-    """Maximum number of lines to train the tokenizer on. Larger corpora are sampled evenly."""
+    sample_lines: Int = Field(200_000, gt=0)
+    """Maximum number of lines to train the tokenizer on: a random sample of a larger corpus. The
+    unigram trainer needs about 7 GB of memory per million lines."""
+    model: Path | None = None
+    """SentencePiece model to use for both languages instead of training one."""
 
 
 class TrainConfig(Section):

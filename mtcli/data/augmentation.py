@@ -13,7 +13,7 @@ from itertools import accumulate
 import numpy as np
 
 from mtcli.config.sections import DataConfig
-from mtcli.data.corpus import IdArray
+from mtcli.data.encoding import IdArray
 from mtcli.tokenizer import WORD_START, Tokenizer, Tokenizers
 
 _MAX_CACHED_WORDS, _MAX_CACHED_LENGTH = 20_000, 24  # length in characters

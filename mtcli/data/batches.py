@@ -5,6 +5,7 @@ Target tokens are the labels that count in the loss: target pieces and EOS, with
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mtcli.data.augmentation import Augmentation
-from mtcli.data.corpus import EncodedCorpus, IdArray
+from mtcli.data.encoding import EncodedCorpus, IdArray
 from mtcli.tokenizer import DEFAULT_SPECIAL_IDS, IGNORE_INDEX
 
 Rows = NDArray[np.int64]  # indices of pairs
@@ -101,6 +102,22 @@ class Shard:
 
 
 @dataclass(frozen=True)
+class BatchPlan(Sequence[Rows]):
+    """The pairs of each batch of an epoch."""
+
+    order: Rows  # all pairs; neighbors have similar lengths
+    offsets: Rows  # [batches + 1]: start of each batch in `order`
+    permutation: Rows  # order of the batches
+
+    def __len__(self) -> int:
+        return len(self.permutation)
+
+    def __getitem__(self, number: int) -> Rows:  # type: ignore[override]  # slices are not needed
+        batch = self.permutation[number]
+        return self.order[self.offsets[batch] : self.offsets[batch + 1]]
+
+
+@dataclass(frozen=True)
 class BatchStream:
     """Infinite stream of training batches, shuffled in each epoch."""
 
@@ -131,7 +148,7 @@ class BatchStream:
         rows = max(plan, key=lambda rows: len(rows) * (source[rows].max() + target[rows].max()))
         return self._local_batches([(rows, self.seed)] * self.n_batches)[0]
 
-    def _plan(self, epoch: int) -> list[Rows]:
+    def _plan(self, epoch: int) -> BatchPlan:
         return plan_epoch(self.corpus, self.budget, np.random.default_rng([self.seed, epoch]))
 
     def _local_batches(self, planned: list[PlannedBatch]) -> list[Batch]:
@@ -155,18 +172,18 @@ class BatchStream:
         ]
 
 
-def plan_epoch(corpus: EncodedCorpus, budget: int, random: np.random.Generator) -> list[Rows]:
+def plan_epoch(corpus: EncodedCorpus, budget: int, random: np.random.Generator) -> BatchPlan:
     """Return the pairs of each batch of an epoch in random order; every pair occurs once."""
     order = _sort_by_length(corpus, random.permutation(len(corpus)))
-    plan = _split_by_budget(corpus, order, budget)
-    return [plan[i] for i in random.permutation(len(plan))]
+    offsets = _split_by_budget(corpus, order, budget)
+    return BatchPlan(order, offsets, random.permutation(len(offsets) - 1))
 
 
 def batches_in_order(corpus: EncodedCorpus, budget: int) -> Iterator[Batch]:
     """Yield batches with every pair once, in a fixed order, for validation."""
     order = _sort_by_length(corpus, np.arange(len(corpus)))
-    for rows in _split_by_budget(corpus, order, budget):
-        yield collate(corpus, rows)
+    for start, end in pairwise(_split_by_budget(corpus, order, budget).tolist()):
+        yield collate(corpus, order[start:end])
 
 
 def collate(
@@ -206,7 +223,7 @@ def pad(rows: Sequence[IdArray | Sequence[int]], filler: int) -> Tensor:
 
 
 def _sort_by_length(corpus: EncodedCorpus, order: Rows) -> Rows:
-    """Return `order` sorted so that neighbors have similar lengths on both sides."""
+    """Return `order` sorted by target length so that neighbors have similar source lengths."""
     source, target = corpus.source.lengths()[order], corpus.target.lengths()[order]
     # Alternate ascending and descending source lengths, so that the source length does not jump
     # where the target length increases.
@@ -214,18 +231,20 @@ def _sort_by_length(corpus: EncodedCorpus, order: Rows) -> Rows:
     return order[np.lexsort((source_key, target))]
 
 
-def _split_by_budget(corpus: EncodedCorpus, order: Rows, budget: int) -> list[Rows]:
-    """Split `order` wherever the next pair would make the padded batch exceed `budget`."""
-    plan, start, longest_source, longest_target = [], 0, 0, 0
-    sources = corpus.source.lengths()[order].tolist()
-    targets = corpus.target.lengths()[order].tolist()
-    for i, (source, target) in enumerate(zip(sources, targets, strict=True)):
-        longest_source, longest_target = max(longest_source, source), max(longest_target, target)
-        if i > start and (i + 1 - start) * (longest_source + longest_target) > budget:
-            plan.append(order[start:i])
-            start, longest_source, longest_target = i, source, target
-    plan.append(order[start:])
-    return plan
+def _split_by_budget(corpus: EncodedCorpus, order: Rows, budget: int) -> Rows:
+    """Return the starts of the batches in `order`, which is sorted by target length, and its end.
+
+    A batch ends where the next pair would make the padded batch exceed `budget`.
+    """
+    sources, targets = corpus.source.lengths()[order], corpus.target.lengths()[order]
+    starts = [0]
+    while (start := starts[-1]) < len(order):
+        # No batch has more pairs than fit if every source has one token.
+        end = start + max(1, budget // (int(targets[start]) + 1))
+        longest = np.maximum.accumulate(sources[start:end]) + targets[start:end]
+        sizes = longest.astype(np.int64) * np.arange(1, len(longest) + 1)
+        starts.append(start + max(1, int(np.searchsorted(sizes, budget, side="right"))))
+    return np.array(starts)
 
 
 def _mix_seed(*numbers: int) -> int:

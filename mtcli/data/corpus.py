@@ -1,42 +1,45 @@
-"""Parallel corpora: read, filter, hold out dev pairs, encode to token ids."""
+"""Parallel corpora: read, filter, hold out dev pairs."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import eq
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mtcli.data.lines import read_aligned
-from mtcli.errors import DataError
-from mtcli.tokenizer import (
-    DEFAULT_SPECIAL_IDS,
-    MAX_PIECE_LENGTH,
-    SpecialIds,
-    Tokenizer,
-    Tokenizers,
-    normalizer,
+from mtcli.data.compression import COMPRESSION_SUFFIXES
+from mtcli.data.formats import open_corpus
+from mtcli.data.formats.base import UNKNOWN_LANGUAGES, Languages, OpenedCorpus
+from mtcli.data.line_store import (
+    Lines,
+    LineStore,
+    aligned_blocks,
+    blocks_of,
+    exclude_lines,
+    longest_line,
+    take_lines,
 )
+from mtcli.errors import DataError
+from mtcli.tokenizer import MAX_PIECE_LENGTH, normalizer
 
 if TYPE_CHECKING:
     from mtcli.config.base import CorpusSource
 
 Notify = Callable[[str], None]
-IdArray = NDArray[np.int32]
+OnProgress = Callable[[int, float | None], None]  # number of pairs; share of the work, if known
 
-# Lines and characters per encoded chunk. Small chunks limit the memory for lists of ids and the
-# delay of signals, which are handled between chunks.
-_CHUNK, _CHUNK_CHARACTERS = 10_000, 1_000_000
 _SLICE = 1 << 16  # characters of a long line to normalize at a time
 _SLICE_MARGIN = 8  # characters that slicing a line can add to the normalized text
-_SPLIT_SEED = 1
+_SPLIT_SEED, _SAMPLE_SEED = 1, 2
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """Sentence pairs. No sentence is blank."""
+    """Sentence pairs, in memory or on disk. No sentence is blank."""
 
     source: Sequence[str]
     target: Sequence[str]
@@ -44,82 +47,161 @@ class Corpus:
     def __len__(self) -> int:
         return len(self.source)
 
+    def blocks(self) -> Iterator[tuple[list[str], list[str]]]:
+        """Yield source and target lines in order, in blocks of limited size."""
+        if isinstance(self.source, Lines) and isinstance(self.target, Lines):
+            # The blocks of both sides were written together, so they have the same rows.
+            return zip(self.source.blocks(), self.target.blocks(), strict=True)
+        return aligned_blocks(zip(self.source, self.target, strict=True))
+
+    def take(self, rows: Sequence[int] | NDArray[np.int64]) -> "Corpus":
+        """Return the pairs with the given row numbers, in memory."""
+        return Corpus(take_lines(self.source, rows), take_lines(self.target, rows))
+
+    def exclude(self, rows: Sequence[int]) -> "Corpus":
+        """Return the corpus without the given rows, which must be sorted."""
+        excluded = np.asarray(rows, dtype=np.int64)
+        return Corpus(exclude_lines(self.source, excluded), exclude_lines(self.target, excluded))
+
+    def sample(self, n_pairs: int) -> "Corpus":
+        """Return a fixed random sample in the order of the corpus; all pairs if it is smaller."""
+        if len(self) <= n_pairs:
+            return self
+        random = np.random.default_rng(_SAMPLE_SEED)
+        return self.take(np.sort(random.choice(len(self), n_pairs, replace=False, shuffle=False)))
+
     @cached_property
     def digest(self) -> str:
         """Hash of the pairs, independent of their file names."""
         sha = hashlib.sha256()
         for lines in (self.source, self.target):
-            for line in lines:
-                sha.update(line.encode() + b"\n")
+            for block in blocks_of(lines):
+                sha.update(("\n".join(block) + "\n").encode())
             sha.update(b"\n")
         return sha.hexdigest()
 
 
 @dataclass(frozen=True)
-class RaggedArray:
-    """Rows of different lengths in one flat array: takes a tenth of the memory of nested lists."""
+class ReadCorpus:
+    """A corpus that was read, its languages, and the messages about it."""
 
-    values: IdArray
-    offsets: NDArray[np.int64]  # [rows + 1]
-
-    def __getitem__(self, row: int) -> IdArray:
-        return self.values[self.offsets[row] : self.offsets[row + 1]]
-
-    def lengths(self) -> NDArray[np.int64]:
-        """Return the length of each row."""
-        return np.diff(self.offsets)
-
-
-@dataclass(frozen=True)
-class EncodedCorpus:
-    """Token ids of both sides. Every sentence ends with EOS."""
-
-    source: RaggedArray
-    target: RaggedArray
-    special: SpecialIds = DEFAULT_SPECIAL_IDS
-
-    def __len__(self) -> int:
-        return len(self.source.offsets) - 1
+    corpus: Corpus
+    languages: Languages
+    notices: tuple[str, ...]
 
 
 class CorpusReader:
-    """Corpus reader with a cache: planning and training share each corpus."""
+    """Corpus reader with a cache: planning and training share each corpus.
 
-    def __init__(self) -> None:
-        self._corpora: dict[CorpusSource, tuple[Corpus, list[str]]] = {}
+    The text is in unnamed files in `directory`.
+    """
 
-    def read(self, source: "CorpusSource", notify: Notify) -> Corpus:
+    def __init__(
+        self, directory: Path | None = None, on_progress: OnProgress = lambda *_: None
+    ) -> None:
+        self.directory = directory
+        self.on_progress = on_progress
+        self._corpora: dict[tuple[CorpusSource, Languages], ReadCorpus] = {}
+
+    def read(
+        self, source: "CorpusSource", notify: Notify, languages: Languages = UNKNOWN_LANGUAGES
+    ) -> Corpus:
         """Return the pairs of a corpus; for a cached corpus, also repeat its notices."""
-        if source not in self._corpora:
-            notices: list[str] = []
-            self._corpora[source] = read_corpus(source, notices.append), notices
-        corpus, notices = self._corpora[source]
-        for notice in notices:
+        found = self._find(source, languages)
+        for notice in found.notices:
             notify(notice)
-        return corpus
+        return found.corpus
+
+    def languages(self, source: "CorpusSource", languages: Languages) -> Languages:
+        """Return the language codes of a corpus; None for those that are not known."""
+        return self._find(source, languages).languages
 
     def clear(self) -> None:
         """Release the text of all corpora."""
         self._corpora.clear()
 
+    def _find(self, source: "CorpusSource", languages: Languages) -> ReadCorpus:
+        key = source, languages
+        if key not in self._corpora:
+            self._corpora[key] = self._read(source, languages)
+        return self._corpora[key]
 
-def read_corpus(source: "CorpusSource", notify: Notify) -> Corpus:
+    def _read(self, source: "CorpusSource", languages: Languages) -> ReadCorpus:
+        sources, targets = LineStore(self.directory), LineStore(self.directory)
+        counts = _Counts()
+        notices: list[str] = []
+        for names in source.corpora:
+            opened = open_corpus(names, languages)
+            notices += opened.descriptions if len(names) == 1 else []
+            languages = Languages(
+                languages.source or opened.languages.source,
+                languages.target or opened.languages.target,
+            )
+            n_input, n_before = _text_size(opened), sources.n_bytes + targets.n_bytes
+            for block in aligned_blocks(opened.rows):
+                if kept := _drop_blank(*block, counts):
+                    sources.append(kept[0])
+                    targets.append(kept[1])
+                n_read = sources.n_bytes + targets.n_bytes - n_before
+                self.on_progress(counts.n_pairs, min(1.0, n_read / n_input) if n_input else None)
+        notices += counts.notices()
+        if not len(sources):
+            raise DataError(
+                f"every pair of {source} is blank on one side",
+                hint="line N of one file must be the translation of line N of the other",
+            )
+        return ReadCorpus(Corpus(sources, targets), languages, tuple(notices))
+
+
+@dataclass
+class _Counts:
+    """Counts of the pairs that were read."""
+
+    n_pairs: int = 0
+    n_blank: int = 0
+    n_same: int = 0
+
+    def notices(self) -> list[str]:
+        """Return messages about problems that the counts reveal."""
+        notices = []
+        if self.n_blank:
+            notices.append(f"dropped {self.n_blank:,} of {self.n_pairs:,} pairs with a blank side")
+        n_kept = self.n_pairs - self.n_blank
+        if self.n_same > n_kept // 2:
+            counts = f"{self.n_same:,} of {n_kept:,} pairs"
+            notices.append(f"{counts} have the same text on both sides; is this intended?")
+        return notices
+
+
+def _text_size(opened: OpenedCorpus) -> int:
+    """Return the size of two uncompressed text files in bytes; 0 for other formats."""
+    has_suffix = any(path.suffix in COMPRESSION_SUFFIXES for path in opened.files)
+    if has_suffix or len(opened.files) != 2 or not all(map(Path.is_file, opened.files)):
+        return 0
+    return sum(path.stat().st_size for path in opened.files)
+
+
+def _drop_blank(
+    sources: list[str], targets: list[str], counts: _Counts
+) -> tuple[list[str], list[str]] | None:
+    """Return the pairs of a block that are not blank on a side; None if there are none."""
+    counts.n_pairs += len(sources)
+    if not (all(map(str.strip, sources)) and all(map(str.strip, targets))):
+        pairs = zip(sources, targets, strict=True)
+        kept = [(source, target) for source, target in pairs if source.strip() and target.strip()]
+        counts.n_blank += len(sources) - len(kept)
+        if not kept:
+            return None
+        sources, targets = map(list, zip(*kept, strict=True))
+    counts.n_same += sum(map(eq, sources, targets))
+    return sources, targets
+
+
+def read_corpus(
+    source: "CorpusSource", notify: Notify, languages: Languages = UNKNOWN_LANGUAGES
+) -> Corpus:
     """Read the pairs of a corpus; drop pairs that are blank on one side."""
-    sources, targets = read_aligned(source.files)
-    pairs = [(s, t) for s, t in zip(sources, targets, strict=True) if s.strip() and t.strip()]
-    n_blank = len(sources) - len(pairs)
-    if n_blank:
-        notify(f"dropped {n_blank:,} of {len(sources):,} pairs with a blank side")
-    if not pairs:
-        raise DataError(
-            f"every pair of {source} is blank on one side",
-            hint="line N of one file must be the translation of line N of the other",
-        )
-    n_same = sum(s == t for s, t in pairs)
-    if n_same > len(pairs) // 2:
-        counts = f"{n_same:,} of {len(pairs):,} pairs"
-        notify(f"{counts} have the same text on both sides; is this intended?")
-    return Corpus(*map(list, zip(*pairs, strict=True)))
+    return CorpusReader().read(source, notify, languages)
 
 
 def drop_overlong(corpus: Corpus, max_length: int, normalization: str, notify: Notify) -> Corpus:
@@ -130,22 +212,25 @@ def drop_overlong(corpus: Corpus, max_length: int, normalization: str, notify: N
     one exception: without tokenizer.byte_fallback, a run of unknown characters is one piece.
     """
     limit = MAX_PIECE_LENGTH * max_length
+    if max(longest_line(corpus.source), longest_line(corpus.target)) <= limit:
+        return corpus
     normalize = normalizer(normalization)
-    pairs = [
-        (source, target)
-        for source, target in zip(corpus.source, corpus.target, strict=True)
-        if not (_is_overlong(source, limit, normalize) or _is_overlong(target, limit, normalize))
-    ]
-    n_dropped = len(corpus) - len(pairs)
-    if not n_dropped:
+    overlong: list[int] = []
+    row = 0
+    for pairs in corpus.blocks():
+        for pair in zip(*pairs, strict=True):
+            if any(_is_overlong(line, limit, normalize) for line in pair):
+                overlong.append(row)
+            row += 1
+    if not overlong:
         return corpus
     notify(
-        f"dropped {n_dropped:,} of {len(corpus):,} pairs longer than {limit:,} characters "
+        f"dropped {len(overlong):,} of {len(corpus):,} pairs longer than {limit:,} characters "
         f"(data.max_length={max_length})"
     )
-    if not pairs:
-        raise _all_too_long(max_length)
-    return Corpus(*map(list, zip(*pairs, strict=True)))
+    if len(overlong) == len(corpus):
+        raise all_too_long(max_length)
+    return corpus.exclude(overlong)
 
 
 def _is_overlong(line: str, limit: int, normalize: Callable[[str], str]) -> bool:
@@ -164,7 +249,8 @@ def _is_overlong(line: str, limit: int, normalize: Callable[[str], str]) -> bool
     return False
 
 
-def _all_too_long(max_length: int) -> DataError:
+def all_too_long(max_length: int) -> DataError:
+    """Return the error for a corpus of which no pair fits."""
     return DataError(
         f"all pairs are longer than data.max_length={max_length} pieces",
         hint="raise data.max_length, or split the text into sentences, one per line",
@@ -183,68 +269,17 @@ def hold_out(corpus: Corpus, n_pairs: int, seed: int = _SPLIT_SEED) -> tuple[Cor
             f"{len(corpus)} pairs are too few to hold out dev pairs",
             hint="use at least 10 pairs, or a separate dev set with --dev SOURCE TARGET",
         )
-    dev_rows = np.random.default_rng(seed).permutation(len(corpus))[:n_dev].tolist()
-    dev = Corpus([corpus.source[i] for i in dev_rows], [corpus.target[i] for i in dev_rows])
+    dev = corpus.take(np.random.default_rng(seed).permutation(len(corpus))[:n_dev])
     dev_sources = set(dev.source)
-    train = [
-        (source, target)
-        for source, target in zip(corpus.source, corpus.target, strict=True)
-        if source not in dev_sources
-    ]
-    if not train:
+    shared: list[int] = []
+    start = 0
+    for block in blocks_of(corpus.source):
+        if not dev_sources.isdisjoint(block):
+            shared += [start + i for i, line in enumerate(block) if line in dev_sources]
+        start += len(block)
+    if len(shared) == len(corpus):
         raise DataError(
             "no training pairs remain: every source sentence also occurs in the held-out dev pairs",
             hint="use a corpus with more distinct sentences, or --dev SOURCE TARGET",
         )
-    return Corpus(*map(list, zip(*train, strict=True))), dev
-
-
-def encode(
-    corpus: Corpus, tokenizers: Tokenizers, max_length: int, notify: Notify
-) -> EncodedCorpus:
-    """Encode all pairs that have at most `max_length` pieces on both sides."""
-    source = _encode_side(corpus.source, tokenizers.source)
-    target = _encode_side(corpus.target, tokenizers.target)
-    # EOS does not count toward the limit.
-    fits = np.maximum(source.lengths(), target.lengths()) - 1 <= max_length
-    if fits.all():
-        return EncodedCorpus(source, target, tokenizers.special)
-    notify(
-        f"kept {fits.sum():,} of {len(corpus):,} pairs; "
-        f"{(~fits).sum():,} longer than data.max_length={max_length}"
-    )
-    if not fits.any():
-        raise _all_too_long(max_length)
-    source, target = _select_rows(source, fits), _select_rows(target, fits)
-    return EncodedCorpus(source, target, tokenizers.special)
-
-
-def _encode_side(lines: Sequence[str], tokenizer: Tokenizer) -> RaggedArray:
-    rows: list[IdArray] = []
-    lengths: list[int] = [0]
-    eos = tokenizer.special.eos
-    for chunk in _chunks(lines):
-        for ids in tokenizer.encode(chunk):
-            rows.append(np.array([*ids, eos], dtype=np.int32))
-            lengths.append(len(ids) + 1)
-    return RaggedArray(np.concatenate(rows), np.cumsum(lengths))
-
-
-def _chunks(lines: Sequence[str]) -> Iterator[list[str]]:
-    """Yield the lines in chunks of limited size; a longer line is a chunk by itself."""
-    chunk: list[str] = []
-    n_characters = 0
-    for line in lines:
-        if chunk and (len(chunk) == _CHUNK or n_characters + len(line) > _CHUNK_CHARACTERS):
-            yield chunk
-            chunk, n_characters = [], 0
-        chunk.append(line)
-        n_characters += len(line)
-    if chunk:
-        yield chunk
-
-
-def _select_rows(array: RaggedArray, is_selected: NDArray[np.bool_]) -> RaggedArray:
-    lengths = array.lengths()
-    offsets = np.concatenate([[0], np.cumsum(lengths[is_selected])])
-    return RaggedArray(array.values[np.repeat(is_selected, lengths)], offsets)
+    return corpus.exclude(shared), dev

@@ -1,22 +1,20 @@
 """Line reading from UTF-8 files. Only LF ends a line."""
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import zip_longest
 from pathlib import Path
 
+from mtcli.data.compression import (
+    STDIN,
+    ZIP_MAGIC,
+    DamagedFileError,
+    DecompressedReader,
+    open_decompressed,
+)
 from mtcli.errors import DataError
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-
-# Compressed files: magic bytes, format, and the command that decompresses to stdout.
-_COMPRESSED = (
-    (b"\x1f\x8b", "gzip", "gzip -dc"),
-    (b"BZh", "bzip2", "bzip2 -dc"),
-    (b"\xfd7zXZ\x00", "xz", "xz -dc"),
-    (b"\x28\xb5\x2f\xfd", "zstd", "zstd -dc"),
-    (b"PK\x03\x04", "zip", "unzip -p"),
-)
-_BZIP2_BLOCK = b"1AY&SY"  # at byte 4; text can also start with BZh
 # Byte order marks. UTF-32 comes first, because its mark starts with that of UTF-16.
 _BYTE_ORDER_MARKS = (
     (b"\xff\xfe\x00\x00", "UTF-32"),
@@ -25,6 +23,9 @@ _BYTE_ORDER_MARKS = (
     (b"\xfe\xff", "UTF-16"),
 )
 _MIN_HEAD_LENGTH = 8  # bytes needed to detect an encoding without a byte order mark
+_HEAD = 1000  # bytes to detect an encoding
+_BLOCK = 1 << 20  # bytes to read and decode at a time
+_MAX_LINE = 256 << 20  # bytes; a longer line is not a sentence, and would fill the memory
 
 
 def line_content(raw: bytes, *, is_first: bool) -> bytes:
@@ -34,49 +35,102 @@ def line_content(raw: bytes, *, is_first: bool) -> bytes:
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    """Yield the lines of a UTF-8 file. Only LF ends a line."""
-    number = 0
+    """Yield the lines of a UTF-8 file, or of standard input for "-". Only LF ends a line.
+
+    Compressed files are decompressed.
+    """
+    label = "standard input" if str(path) == STDIN else str(path)
+    with open_decompressed(str(path)) as file:
+        yield from decoded_lines(file, label)
+
+
+def decoded_lines(file: DecompressedReader, label: str) -> Iterator[str]:
+    """Yield the lines of an open UTF-8 file that is called `label` in messages."""
+    n_lines = 0
     try:
-        with path.open("rb") as file:
-            for number, raw in enumerate(file, start=1):
-                if number == 1:
-                    _check_is_text(path, raw[:1000])
-                yield line_content(raw, is_first=number == 1).decode()
-    except UnicodeDecodeError as error:
-        raise DataError(
-            f"{path}, line {number}: not valid UTF-8 ({error.reason}, byte {error.start + 1})",
-            hint=f"inspect it with `sed -n {number}p {path} | xxd`, or convert the file with iconv",
-        ) from error
-    except FileNotFoundError as error:
-        raise DataError(f"no such file: {path}", hint="check the name and the directory") from error
-    except IsADirectoryError as error:
-        raise DataError(
-            f"{path} is a directory", hint="name a text file with one sentence per line"
-        ) from error
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror}") from error
+        check_is_text(file.peek()[:_HEAD], label)
+        for block in _line_blocks(file):
+            content = block if n_lines else block.removeprefix(_BYTE_ORDER_MARK)
+            if len(content) > _MAX_LINE and b"\n" not in content:
+                raise _overlong(label, n_lines + 1)
+            try:
+                text = content.decode()
+            except UnicodeDecodeError:
+                for line in _lines_before_error(content, label, n_lines, file):
+                    n_lines += 1
+                    yield line
+                raise
+            lines = text.removesuffix("\n").split("\n")
+            if "\r" in text:
+                lines = [line.removesuffix("\r") for line in lines]
+            yield from lines
+            n_lines += len(lines)
+    except DamagedFileError as error:
+        raise error.at(f"line {n_lines + 1:,}") from error
 
 
-def _check_is_text(path: Path, head: bytes) -> None:
-    """Raise `DataError` if `head`, the start of the file, is compressed or not UTF-8."""
-    name, output = (shlex.quote(str(p)) for p in (path, _converted_path(path)))
-    for magic, format_, command in _COMPRESSED:
-        if head.startswith(magic) and (format_ != "bzip2" or head[4:].startswith(_BZIP2_BLOCK)):
+def _read_to_end(file: DecompressedReader) -> None:
+    """Read the rest of a file; raise `DamagedFileError` if a checksum is wrong."""
+    while file.read1(_BLOCK):
+        pass
+
+
+def _line_blocks(file: DecompressedReader) -> Iterator[bytes]:
+    """Yield the content in blocks of complete lines; also a line that exceeds the limit."""
+    unfinished: list[bytes] = []
+    n_unfinished = 0
+    while chunk := file.read1(_BLOCK):
+        end = chunk.rfind(b"\n") + 1
+        if end:
+            yield b"".join((*unfinished, chunk[:end]))
+            unfinished, n_unfinished, chunk = [], 0, chunk[end:]
+        unfinished.append(chunk)
+        n_unfinished += len(chunk)
+        if n_unfinished > _MAX_LINE:
+            break
+    if n_unfinished:
+        yield b"".join(unfinished)
+
+
+def _overlong(label: str, number: int) -> DataError:
+    return DataError(
+        f"{label}, line {number:,}: longer than {_MAX_LINE >> 20} MB",
+        hint="write one sentence per line; only LF ends a line",
+    )
+
+
+def _lines_before_error(
+    content: bytes, label: str, n_lines: int, file: DecompressedReader
+) -> Iterator[str]:
+    """Yield the lines before the first line that is not UTF-8, then raise `DataError`."""
+    for number, raw in enumerate(content.split(b"\n"), start=n_lines + 1):
+        try:
+            yield line_content(raw, is_first=False).decode()
+        except UnicodeDecodeError as error:
+            if file.compression:
+                _read_to_end(file)  # damaged data also look like invalid UTF-8
+            name = shlex.quote(label)
             raise DataError(
-                f"{path} is compressed with {format_}",
-                hint=f"decompress it first: {command} {name} > {output}",
-            )
-    if encoding := _detect_encoding(head):
+                f"{label}, line {number}: not valid UTF-8 ({error.reason}, byte {error.start + 1})",
+                hint=f"inspect it with `sed -n {number}p {name} | xxd`, "
+                "or convert the file with iconv",
+            ) from error
+
+
+def check_is_text(head: bytes, label: str) -> None:
+    """Raise `DataError` if `head`, the start of a file, is a zip archive or not UTF-8."""
+    name = shlex.quote(label)
+    if head.startswith(ZIP_MAGIC):
         raise DataError(
-            f"{path} is {encoding}, not UTF-8",
+            f"{label} is compressed with zip",
+            hint=f"name the archive alone, as a corpus: zip:{label}",
+        )
+    if encoding := _detect_encoding(head):
+        output = shlex.quote(f"{label}.txt")
+        raise DataError(
+            f"{label} is {encoding}, not UTF-8",
             hint=f"convert it: iconv -f {encoding} -t UTF-8 {name} > {output}",
         )
-
-
-def _converted_path(path: Path) -> Path:
-    """Return a name for the converted file: train.en for train.en.gz."""
-    has_suffix = path.suffix in (".gz", ".bz2", ".xz", ".zst", ".zip")
-    return path.with_suffix("") if has_suffix else path.with_name(f"{path.name}.txt")
 
 
 def _detect_encoding(head: bytes) -> str | None:
@@ -104,11 +158,47 @@ def read_aligned(paths: Sequence[Path]) -> list[list[str]]:
     files = [list(read_lines(path)) for path in paths]
     for path, lines in zip(paths, files, strict=True):
         if not lines:
-            raise DataError(f"{path} is empty", hint="write one sentence per line")
+            raise _empty(path)
         if len(lines) != len(files[0]):
-            raise DataError(
-                f"{paths[0]} has {len(files[0]):,} lines, but {path} has {len(lines):,}",
-                hint="line N of one file must be the translation of line N of the other; "
-                "find the first difference with `paste`",
-            )
+            raise _unequal(paths[0], len(files[0]), path, len(lines))
     return files
+
+
+def read_pairs(source: Path, target: Path) -> Iterator[tuple[str, str]]:
+    """Yield the line pairs of two files, which must have the same number of lines."""
+    return paired_lines((source, read_lines(source)), (target, read_lines(target)))
+
+
+def paired_lines(
+    source: tuple[object, Iterable[str]], target: tuple[object, Iterable[str]]
+) -> Iterator[tuple[str, str]]:
+    """Yield pairs of lines; each side is its name in messages and its lines."""
+    (source_name, source_lines), (target_name, target_lines) = source, target
+    sides = iter(source_lines), iter(target_lines)
+    n_pairs = 0
+    for pair in zip_longest(*sides):
+        if None in pair:
+            # Of the longer file, one line has been read; count the rest.
+            n_source, n_target = (
+                n_pairs + (line is not None) + sum(1 for _ in side)
+                for line, side in zip(pair, sides, strict=True)
+            )
+            if not n_source or not n_target:
+                raise _empty(target_name if n_source else source_name)
+            raise _unequal(source_name, n_source, target_name, n_target)
+        n_pairs += 1
+        yield pair
+    if not n_pairs:
+        raise _empty(source_name)
+
+
+def _empty(name: object) -> DataError:
+    return DataError(f"{name} is empty", hint="write one sentence per line")
+
+
+def _unequal(first: object, n_first: int, second: object, n_second: int) -> DataError:
+    return DataError(
+        f"{first} has {n_first:,} lines, but {second} has {n_second:,}",
+        hint="line N of one file must be the translation of line N of the other; "
+        "find the first difference with `paste`",
+    )

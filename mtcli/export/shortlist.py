@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mtcli.config.base import ModelConfig
-from mtcli.data.corpus import EncodedCorpus
+from mtcli.data.encoding import EncodedCorpus
 from mtcli.tokenizer import Tokenizers
 
 _CHUNK = 12_000_000  # links processed at a time, in about 300 MB

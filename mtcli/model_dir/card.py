@@ -11,7 +11,7 @@ from mtcli.model_dir.manifest import read_manifest
 
 def write_card(directory: Path) -> None:
     """Write README.md: training data, sizes, BLEU with its signature, and usage."""
-    source, target = load_saved_config(directory).data.train.languages
+    source, target = load_saved_config(directory).data.languages
     description = "".join(
         f"- {name}: {value}\n"
         for name, value in (*describe(directory), *describe_export(directory))

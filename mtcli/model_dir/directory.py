@@ -23,10 +23,11 @@ from mtcli.config.load import (
     to_yaml,
     validate,
 )
-from mtcli.config.sections import Config
+from mtcli.config.sections import Config, DataConfig, TokenizerConfig
 from mtcli.errors import COPY_AGAIN, CheckpointError
 from mtcli.files import is_partial, remove_partial, write_file
 from mtcli.model_dir.layout import (
+    CACHE,
     CARD,
     CHECKPOINTS,
     CONFIG,
@@ -47,6 +48,7 @@ FORMAT = 1
 # covers it. Readers refuse unknown fields, so a new field requires a new FORMAT.
 METADATA, CHECKSUMS = "mtcli", "checksums"
 _COMMENT = "# "
+_SAMPLE_LINES_0_2_0 = 2_000_000  # default of tokenizer.sample_lines in version 0.2.0
 _VERSION_LINE = re.compile(rb"^mtcli:", re.MULTILINE)
 _TOKENIZERS = ("tokenizer.model", "source.model", "target.model")
 
@@ -121,7 +123,7 @@ def check_is_run(directory: Path) -> None:
         _check_can_create(directory)
         return
     is_used = not directory.is_dir() or any(
-        not is_partial(path) and path.name != LOCK for path in directory.iterdir()
+        not is_partial(path) and path.name not in (LOCK, CACHE) for path in directory.iterdir()
     )
     if is_used and not is_run(directory):
         raise CheckpointError(
@@ -184,9 +186,37 @@ def _differences(directory: Path, config: Config) -> list[str]:
         ignored["start_from"] = before.start_from
     if before.minutes is not None or now.minutes is not None:
         ignored["steps"] = before.steps
-    files = {"train": saved.data.train, "dev": saved.data.dev}
-    data, train = config.data.model_copy(update=files), now.model_copy(update=ignored)
-    return differences(saved, config.model_copy(update={"data": data, "train": train}))
+    sections = {
+        "data": _with_corpora_of(saved.data, config.data),
+        "tokenizer": _with_sample_of(saved.tokenizer, config.tokenizer),
+        "train": now.model_copy(update=ignored),
+    }
+    return differences(saved, config.model_copy(update=sections))
+
+
+def _with_corpora_of(saved: DataConfig, data: DataConfig) -> DataConfig:
+    """Return `data` with the corpora and, unless it specifies them, the languages of `saved`."""
+    return data.model_copy(
+        update={
+            "train": saved.train,
+            "dev": saved.dev,
+            "source_lang": data.source_lang or saved.source_lang,
+            "target_lang": data.target_lang or saved.target_lang,
+        }
+    )
+
+
+def _with_sample_of(saved: TokenizerConfig, tokenizer: TokenizerConfig) -> TokenizerConfig:
+    """Return `tokenizer` with the settings of `saved` that do not matter for a trained tokenizer.
+
+    Its file may have another path. Version 0.2.0 had another default for the number of lines.
+    """
+    update: dict[str, object] = {}
+    if saved.model and tokenizer.model and _may_be_same_path(saved.model, tokenizer.model):
+        update["model"] = saved.model
+    if saved.sample_lines == _SAMPLE_LINES_0_2_0:
+        update["sample_lines"] = saved.sample_lines
+    return tokenizer.model_copy(update=update)
 
 
 def has_saved_weights(directory: Path) -> bool:
@@ -207,9 +237,15 @@ def strip_absolute_paths(config: Config) -> Config:
         "train": data.train.strip_absolute_paths(),
         "dev": data.dev.strip_absolute_paths() if data.dev else None,
     }
-    parent = config.train.start_from
-    train = config.train.model_copy(update={"start_from": _name(parent) if parent else None})
-    return config.model_copy(update={"data": data.model_copy(update=names), "train": train})
+    parent, tokenizer = config.train.start_from, config.tokenizer.model
+    sections = {
+        "data": data.model_copy(update=names),
+        "tokenizer": config.tokenizer.model_copy(
+            update={"model": _name(tokenizer) if tokenizer else None}
+        ),
+        "train": config.train.model_copy(update={"start_from": _name(parent) if parent else None}),
+    }
+    return config.model_copy(update=sections)
 
 
 def remove_run(directory: Path) -> None:

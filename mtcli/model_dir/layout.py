@@ -13,3 +13,4 @@ CHECKPOINTS = "checkpoints"
 INTERIM_CHECKPOINT = f"{CHECKPOINTS}/pause.safetensors"  # saved between validations
 EXPORT = "ctranslate2"
 TENSORBOARD = "tensorboard"
+CACHE = "cache"  # prepared training data; removed when training is complete

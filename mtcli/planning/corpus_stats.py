@@ -2,8 +2,9 @@
 
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import sentencepiece
@@ -58,6 +59,12 @@ class CorpusStats:
     source: SideStats
     target: SideStats
 
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "CorpusStats":
+        """Return the statistics that `dataclasses.asdict` has turned into a dictionary."""
+        sides = {side: SideStats(**values[side]) for side in ("source", "target")}
+        return cls(**{**values, **sides})
+
     @property
     def min_vocab_size(self) -> int:
         """Vocabulary size with all characters and an equal number of longer pieces."""
@@ -82,8 +89,8 @@ def measure_corpus(corpus: Corpus) -> CorpusStats:
     To support every language, the number of pieces is measured: a small probe vocabulary is
     trained on half of the pairs and applied to the other half.
     """
-    rows = _sample_rows(len(corpus))
-    source, target = [corpus.source[i] for i in rows], [corpus.target[i] for i in rows]
+    sample = corpus.take(_sample_rows(len(corpus)))
+    source, target = sample.source, sample.target
     alphabet_size = len(set().union(*source, *target))
     half = slice(0, _PROBE_PAIRS, 2)
     probe = _train_probe([*source[half], *target[half]], alphabet_size)

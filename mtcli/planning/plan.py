@@ -6,10 +6,9 @@ from typing import Any
 
 from mtcli.config.load import Setting, flatten, load_config
 from mtcli.config.sections import Config
-from mtcli.data.corpus import Corpus
 from mtcli.hardware import Hardware, detect_hardware
 from mtcli.planning.choices import Choice, choose
-from mtcli.planning.corpus_stats import CorpusStats, measure_corpus
+from mtcli.planning.corpus_stats import CorpusStats
 from mtcli.planning.estimate import Estimate, estimate, round_to_digits
 from mtcli.reporting.messages import format_duration
 
@@ -28,7 +27,7 @@ class Plan:
 
 
 def make_plan(
-    corpus: Corpus, settings: Sequence[Setting], hardware: Hardware | None = None
+    stats: CorpusStats, settings: Sequence[Setting], hardware: Hardware | None = None
 ) -> Plan:
     """Choose the settings that `settings` does not contain; `data.train` is required.
 
@@ -36,17 +35,16 @@ def make_plan(
     and the intervals that are derived from it depend on the measured speed of the machine.
     """
     fixed = flatten(settings)  # a section may contain only some of its keys
-    stats, hardware = measure_corpus(corpus), _hardware_in_use(hardware, fixed)
+    hardware = _hardware_in_use(hardware, fixed)
     choices = choose(stats, hardware, fixed)
     chosen = [(choice.key, choice.value) for choice in choices]
     config = load_config(None, [*chosen, *fixed.items()])
     return Plan(choices, config, estimate(config, stats, hardware), stats, hardware)
 
 
-def estimate_config(corpus: Corpus, config: Config, hardware: Hardware | None = None) -> Plan:
+def estimate_config(stats: CorpusStats, config: Config, hardware: Hardware | None = None) -> Plan:
     """Return the plan of a complete configuration, without choices."""
-    fixed = {"train.device": config.train.device}
-    stats, hardware = measure_corpus(corpus), _hardware_in_use(hardware, fixed)
+    hardware = _hardware_in_use(hardware, {"train.device": config.train.device})
     return Plan((), config, estimate(config, stats, hardware), stats, hardware)
 
 

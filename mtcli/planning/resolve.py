@@ -1,11 +1,11 @@
 """Resolve a training request into a complete configuration."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from mtcli.config.base import CorpusSource
 from mtcli.config.load import (
     Setting,
     check_values,
@@ -15,8 +15,11 @@ from mtcli.config.load import (
     validate,
     with_overrides,
 )
-from mtcli.config.sections import Config
-from mtcli.data.corpus import Corpus, CorpusReader, drop_overlong
+from mtcli.config.sections import Config, DataConfig, SearchConfig
+from mtcli.data.cache import DataCache, cache_key
+from mtcli.data.corpus import CorpusReader, drop_overlong
+from mtcli.data.fingerprint import fingerprint
+from mtcli.data.formats.base import Languages
 from mtcli.errors import ConfigError
 from mtcli.model_dir.directory import (
     has_same_settings,
@@ -26,7 +29,9 @@ from mtcli.model_dir.directory import (
     saved_plan,
 )
 from mtcli.planning.choices import MAX_LENGTH
+from mtcli.planning.corpus_stats import CorpusStats, measure_corpus
 from mtcli.planning.plan import Plan, corpus_line, estimate_config, make_plan
+from mtcli.tokenizer import load_trained_tokenizer
 
 Notify = Callable[[str], None]
 
@@ -40,13 +45,32 @@ class TrainRequest:
     settings: Sequence[Setting]  # from the command line
     parent: Path | None = None  # model to start from
     is_fresh: bool = False
-    reader: CorpusReader = field(default_factory=CorpusReader)  # shared with training
+    cache: Path | None = None  # data cache that runs share
+
+    @cached_property
+    def reader(self) -> CorpusReader:
+        """Corpora that planning has read, for training."""
+        return CorpusReader(_existing_parent(self.cache or self.out))
 
     @property
     def has_corpus(self) -> bool:
         """Whether the request specifies training or dev data; a resumed run does not need it."""
         keys = {key for key, _ in self.settings}
         return self.file is not None or not keys.isdisjoint(("data", "data.train", "data.dev"))
+
+
+def _existing_parent(path: Path) -> Path:
+    """Return `path` if it is a directory, otherwise its nearest parent that is one."""
+    return next(p for p in (path, *path.absolute().parents) if p.is_dir())
+
+
+def unplanned_config(request: TrainRequest) -> Config:
+    """Return the configuration without the choices that require reading the corpus."""
+    if request.file is not None or (not request.is_fresh and has_saved_weights(request.out)):
+        return resolve(request)
+    fixed = flatten(_all_settings(request))
+    keys = [key for key in ("data.train", "train.device") if key in fixed]
+    return load_config(None, [(key, fixed[key]) for key in keys])
 
 
 def resolve(request: TrainRequest) -> Config:
@@ -89,8 +113,7 @@ def _has_current_plan(request: TrainRequest) -> bool:
     config = _with_user_settings(saved, _user_settings(request))
     if not has_same_settings(request.out, config):
         return False
-    corpus = _read(request.reader, config.data.train, config.data.max_length)
-    line = corpus_line(estimate_config(corpus, config))
+    line = corpus_line(estimate_config(_measure(request, config.data), config))
     plan = saved_plan(request.out)
     return not plan or line in plan
 
@@ -99,28 +122,53 @@ def plan_for(request: TrainRequest, notify: Notify) -> Plan:
     """Return the plan for a run; without a configuration file, choose the missing settings."""
     if request.file is not None or is_resumed(request):
         config = resolve(request)
-        corpus = _read(request.reader, config.data.train, config.data.max_length, notify)
-        return estimate_config(corpus, config)
+        return estimate_config(_measure(request, config.data, notify), config)
     settings = _all_settings(request)
     check_values(settings)  # fail before a large corpus is read
-    fixed = flatten(settings)
-    source = CorpusSource(*map(Path, fixed["data.train"]))
-    max_length = fixed.get("data.max_length")
-    if not isinstance(max_length, int):
-        max_length = MAX_LENGTH
-    return make_plan(_read(request.reader, source, max_length, notify), settings)
+    settings = [*_vocabulary_size(settings), *settings]
+    return make_plan(_measure(request, _data_config(settings), notify), settings)
 
 
-def _read(
-    reader: CorpusReader, source: CorpusSource, max_length: int, notify: Notify = lambda _: None
-) -> Corpus:
-    """Read the pairs to plan for.
+def _data_config(settings: Sequence[Setting]) -> DataConfig:
+    """Return the data section of `settings`; other sections may not be consistent yet."""
+    keys = [(key, value) for key, value in flatten(settings).items() if key.startswith("data.")]
+    longest = max(int(dict(keys).get("data.max_length") or 0), SearchConfig().max_length)
+    return load_config(None, [*keys, ("search.max_length", longest)]).data
 
-    Use at least the largest `data.max_length` that can be chosen, so that the corpus statistics
-    are the same before and after the choice.
-    """
-    corpus = reader.read(source, notify)
-    return drop_overlong(corpus, max(MAX_LENGTH, max_length), "nmt_nfkc", notify)
+
+def _vocabulary_size(settings: Sequence[Setting]) -> list[Setting]:
+    """Return the size of the user's SentencePiece model as a setting, if there is one."""
+    path = flatten(settings).get("tokenizer.model")
+    return (
+        [("tokenizer.vocab_size", len(load_trained_tokenizer(Path(path)).source))] if path else []
+    )
+
+
+def _measure(
+    request: TrainRequest, data: DataConfig, notify: Notify = lambda _: None
+) -> CorpusStats:
+    """Return the statistics of the corpus to plan for, from the shared cache if possible."""
+    languages = Languages(data.source_lang, data.target_lang)
+    # Use at least the largest `data.max_length` that can be chosen, so that the corpus statistics
+    # are the same before and after the choice.
+    max_length = max(MAX_LENGTH, data.max_length)
+
+    def measure(notify: Notify) -> CorpusStats:
+        corpus = request.reader.read(data.train, notify, languages)
+        return measure_corpus(drop_overlong(corpus, max_length, "nmt_nfkc", notify))
+
+    content = fingerprint(data.train, languages) if request.cache else None
+    if request.cache is None or content is None:
+        return measure(notify)
+
+    def write(_: Path) -> dict[str, Any]:
+        notices: list[str] = []
+        return {"stats": asdict(measure(notices.append)), "notices": notices}
+
+    values = DataCache(request.cache).find_or_build(cache_key("stats", content, max_length), write)
+    for notice in values.values["notices"]:
+        notify(notice)
+    return CorpusStats.from_dict(values.values["stats"])
 
 
 def _all_settings(request: TrainRequest) -> list[Setting]:

@@ -8,6 +8,7 @@ from rich.console import Console, ConsoleRenderable
 from rich.control import Control
 from rich.live import Live
 from rich.segment import ControlType
+from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
@@ -18,6 +19,7 @@ from mtcli.reporting.events import (
     Event,
     Finished,
     Notice,
+    Preparing,
     Resumed,
     RolledBack,
     Sample,
@@ -30,6 +32,7 @@ from mtcli.reporting.messages import (
     format_duration,
     format_size,
     metric_label,
+    preparation_line,
     resume_line,
     rollback_line,
     strip_control,
@@ -103,6 +106,8 @@ class PlainDisplay:
         match event:
             case Notice(text) | Activity(text, is_routine=False):
                 self._print(text)
+            case Preparing():
+                self._print_preparation(event)
             case StepDone():
                 self._print_step(event)
             case Validated():
@@ -116,6 +121,12 @@ class PlainDisplay:
 
     def close(self) -> None:
         """Do nothing."""
+
+    def _print_preparation(self, event: Preparing) -> None:
+        now = time.monotonic()
+        if min(event.seconds, now - self._last_progress) >= self.interval:
+            self._last_progress = now
+            self._print(preparation_line(event))
 
     def _print_step(self, event: StepDone) -> None:
         self.throughput.add_step(event)
@@ -172,9 +183,15 @@ class LiveDisplay:
         self.console = console
         self.dashboard = Dashboard()
         self.live = DashboardLive(self.dashboard, console)
+        self.status = Status("", console=console)  # before the first step
 
     def __call__(self, event: Event) -> None:
         """Update the dashboard and print messages above it."""
+        if isinstance(event, Preparing):
+            self.status.update(strip_control(preparation_line(event)))
+            self.status.start()  # no effect if already started
+            return
+        self.status.stop()
         match event:
             case Notice(text):
                 self._print(text, style="dim")
@@ -201,6 +218,7 @@ class LiveDisplay:
 
     def close(self) -> None:
         """Stop drawing."""
+        self.status.stop()
         self.live.stop()
 
     def _print(self, text: str, style: str) -> None:

@@ -106,6 +106,16 @@ class Activity:
 
 
 @dataclass(frozen=True)
+class Preparing:
+    """Progress in reading or encoding a corpus. Not logged."""
+
+    activity: str  # "reading", "encoding"
+    n_pairs: int  # pairs done
+    share: float | None  # share of the work that is done; None if not known
+    seconds: float  # since the start of the activity
+
+
+@dataclass(frozen=True)
 class Finished:
     """The model is complete."""
 
@@ -118,4 +128,6 @@ class Finished:
     data: str = ""  # digest of the training and dev pairs
 
 
-Event = Notice | StepDone | Validated | RolledBack | Resumed | Stopped | Activity | Finished
+Event = (
+    Notice | StepDone | Validated | RolledBack | Resumed | Stopped | Activity | Preparing | Finished
+)

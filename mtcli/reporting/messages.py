@@ -2,7 +2,7 @@
 
 import re
 
-from mtcli.reporting.events import Finished, Resumed, RolledBack, Stopped
+from mtcli.reporting.events import Finished, Preparing, Resumed, RolledBack, Stopped
 
 # Tab and newline are harmless; a terminal would interpret other control characters.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -34,6 +34,15 @@ def rollback_line(event: RolledBack) -> str:
         f"step {event.step}: {event.reason}; rolling back to step {event.to_step} "
         f"with learning-rate factor {event.factor:g}"
     )
+
+
+def preparation_line(event: Preparing) -> str:
+    """Return the progress of the preparation, with an estimate of the remaining time."""
+    done = f"{event.activity}: {event.n_pairs:,} pairs" if event.n_pairs else event.activity
+    if not event.share:
+        return done
+    left = event.seconds * (1 - event.share) / event.share
+    return f"{done}, {event.share:.0%}, about {format_duration(left)} left"
 
 
 def metric_label(name: str) -> str:

@@ -12,7 +12,8 @@ from pathlib import Path
 from torch import Tensor
 
 from mtcli.config.search import EngineOptions, SearchOptions
-from mtcli.data.corpus import Corpus, EncodedCorpus
+from mtcli.data.corpus import Corpus
+from mtcli.data.encoding import EncodedCorpus
 from mtcli.errors import MtcliError
 from mtcli.evaluation.scores import bleu
 from mtcli.export.directory import (
@@ -50,6 +51,7 @@ def finish(run: Run, progress: Progress, reason: str) -> Finished:
     """Choose the final weights, write the remaining files, then log `finished`."""
     _choose_weights(run, progress)
     if not run.processes.is_first:
+        run.context.remove_cache()
         return Finished(progress.step, progress.best_step, 0.0, "", reason, "")
     _export(run)
     write_card(run.directory)
@@ -64,6 +66,7 @@ def finish(run: Run, progress: Progress, reason: str) -> Finished:
         progress.data,
     )
     write_report(run, finished)
+    run.context.remove_cache()
     run.report(finished)  # last: a logged `finished` means that all files exist
     return finished
 

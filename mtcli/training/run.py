@@ -2,8 +2,9 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,9 @@ import torch
 
 from mtcli.config.sections import Config
 from mtcli.data.corpus import CorpusReader
+from mtcli.data.formats.base import Languages
 from mtcli.distributed import Processes, is_distributed, is_first_process, local_rank, processes
-from mtcli.errors import CheckpointError, ConfigError, DataError, Interrupted
+from mtcli.errors import CheckpointError, ConfigError, DataError, Interrupted, MtcliError
 from mtcli.files import write_file
 from mtcli.hardware import choose_device, tuned_allocator
 from mtcli.model_dir.checkpoints import Checkpoint, Progress, inference_weights
@@ -31,17 +33,15 @@ from mtcli.model_dir.layout import LOG, TENSORBOARD
 from mtcli.model_dir.lock import RunLock
 from mtcli.reporting.events import Event, Finished, Notice, Resumed, Stopped
 from mtcli.reporting.log import EventLog
+from mtcli.reporting.progress import PreparationProgress
 from mtcli.reporting.tensorboard import TensorBoard
-from mtcli.tokenizer import Tokenizers, load_tokenizers, tokenizers_from_files
-from mtcli.training.dataset import (
-    CorpusSplit,
-    Dataset,
-    Notify,
-    digest_by_seed,
-    prepare,
-    read_split,
-    train_vocabulary,
+from mtcli.tokenizer import (
+    Tokenizers,
+    load_tokenizers,
+    load_trained_tokenizer,
+    tokenizers_from_files,
 )
+from mtcli.training.dataset import Dataset
 from mtcli.training.finish import finish
 from mtcli.training.loop import (
     DivergedError,
@@ -49,6 +49,13 @@ from mtcli.training.loop import (
     save_if_best,
     stop_reason,
     train,
+)
+from mtcli.training.preparation import (
+    Notify,
+    Preparation,
+    SplitSummary,
+    digest_by_seed,
+    read_split,
 )
 from mtcli.training.resume import find_checkpoint, resume
 from mtcli.training.run_state import Listener, Run, RunContext, build_run
@@ -66,6 +73,7 @@ class RunOptions:
     plan: tuple[str, ...] = ()  # lines that describe the settings chosen for a new run
     check_data: bool = True  # compare the corpus files with those of a completed run
     reader: CorpusReader | None = None  # corpora that planning has already read
+    cache: Path | None = None  # data cache to share with other runs, instead of one per run
 
 
 DEFAULTS = RunOptions()
@@ -102,7 +110,9 @@ def _train_run(
     ):
         config = group.broadcast(config)
         reader = options.reader or CorpusReader()
-        context = RunContext(directory, device, group, listeners, reader=reader)
+        context = RunContext(
+            directory, device, group, listeners, reader=reader, shared_cache=options.cache
+        )
         if group.is_first and is_run(directory):
             lock.acquire()  # before reading the run
         if finished := group.broadcast(_find_finished(config, context, options)):
@@ -169,8 +179,29 @@ def _open_run(
 ) -> tuple[Run, Progress]:
     """Build a new run, or restore one from its last checkpoint.
 
-    Errors in data and settings are raised before anything is written.
+    Errors in data and settings are raised before a run is written.
     """
+    progress = PreparationProgress(context.listener)
+    context.reader.on_progress = partial(progress, "reading")
+    preparation = Preparation(config, context.cache, context.reader, progress)
+    is_new = not context.directory.exists()
+    try:
+        return _build_or_restore(config, context, options, lock, preparation)
+    except MtcliError:
+        preparation.undo()
+        if is_new:
+            with suppress(OSError):  # it is not empty, or was never created
+                context.directory.rmdir()
+        raise
+
+
+def _build_or_restore(
+    config: Config,
+    context: RunContext,
+    options: RunOptions,
+    lock: RunLock,
+    preparation: Preparation,
+) -> tuple[Run, Progress]:
     notices: list[Notice] = []
 
     def notify(text: str) -> None:
@@ -181,16 +212,14 @@ def _open_run(
     if options.fresh or not has_saved_weights(context.directory):
         for line in plan:
             notify(line)
-    split = read_split(config, notify, context.reader)
-    if len(set(context.processes.gather(split.digest))) > 1:
-        raise DataError(
-            "the processes read different sentence pairs",
-            hint="give all processes the same corpus files",
-        )
-    checkpoint = None if options.fresh else _last_checkpoint(config, context, split.digest)
-    tokenizers = _get_tokenizers(config, context, split, checkpoint, notify)
-    data = prepare(split, tokenizers, config, notify)
+    summary = context.processes.run_on_first(lambda: preparation.summary)
+    for text in summary.notices:
+        notify(text)
+    checkpoint = None if options.fresh else _last_checkpoint(config, context, summary.digest)
+    tokenizers = _get_tokenizers(config, context, preparation, checkpoint, notify)
+    data = _prepare_data(preparation, summary, tokenizers, context, notify)
     context.reader.clear()  # training needs only token ids
+    config = _with_languages(config, summary.languages)
     config = _resolve_steps(config, context, data, options, notify)
     if checkpoint:  # it replaces the parent's weights, and the parent may be gone
         config = _with_train_settings(config, start_from=None)
@@ -208,7 +237,38 @@ def _open_run(
         for notice in notices:
             run.log(notice)
         log_size = run.log.size()
-    return run, Progress(split.digest, log_size=log_size)
+        context.remove_cache(keep=tuple(preparation.keys))
+    return run, Progress(summary.digest, log_size=log_size)
+
+
+def _prepare_data(
+    preparation: Preparation,
+    summary: SplitSummary,
+    tokenizers: Tokenizers,
+    context: RunContext,
+    notify: Notify,
+) -> Dataset:
+    """Encode the corpus once per file system; return the dataset, which all processes map."""
+
+    def encode_elsewhere() -> None:
+        if preparation.has_ids(tokenizers, summary.digest):
+            return  # the machines share a file system
+        if preparation.summary.digest != summary.digest:
+            raise DataError(
+                "the machines have different sentence pairs",
+                hint="give all machines the same corpus files",
+            )
+        preparation.encode(tokenizers)
+
+    context.processes.run_on_first(lambda: preparation.encode(tokenizers))
+    context.processes.run_on_each_machine(encode_elsewhere)
+    return preparation.open(tokenizers, summary, notify)
+
+
+def _with_languages(config: Config, languages: Languages) -> Config:
+    """Return `config` with the language codes that the corpus has revealed."""
+    codes = {"source_lang": languages.source, "target_lang": languages.target}
+    return config.model_copy(update={"data": config.data.model_copy(update=codes)})
 
 
 def _lock_new_run(directory: Path, lock: RunLock) -> None:
@@ -268,21 +328,27 @@ def _data_mismatch(context: RunContext) -> CheckpointError:
 def _get_tokenizers(
     config: Config,
     context: RunContext,
-    split: CorpusSplit,
+    preparation: Preparation,
     checkpoint: Checkpoint | None,
     notify: Notify,
 ) -> Tokenizers:
-    """Load the tokenizers of a resumed run or of the parent model, or train new ones."""
-    files: dict[str, bytes] = {}
-    if context.processes.is_first:
+    """Load the tokenizers of a resumed run, of the parent model or of the user, or train some."""
+
+    def get() -> Tokenizers:
         if checkpoint:
-            files = load_tokenizers(context.directory).files()
-        elif config.train.start_from:
-            files = load_tokenizers(config.train.start_from).files()
+            return load_tokenizers(context.directory)
+        if config.train.start_from:
             notify(f"vocabulary: copied from {config.train.start_from.name}")
-        else:
-            files = train_vocabulary(split, config, notify).files()
-    return tokenizers_from_files(context.processes.broadcast(files))
+            return load_tokenizers(config.train.start_from)
+        if config.tokenizer.model:
+            tokenizers = load_trained_tokenizer(config.tokenizer.model)
+            notify(
+                f"vocabulary: {len(tokenizers.source):,} pieces of {config.tokenizer.model.name}"
+            )
+            return tokenizers
+        return preparation.train_vocabulary(notify)
+
+    return tokenizers_from_files(context.processes.run_on_first(lambda: get().files()))
 
 
 def _resolve_steps(

@@ -16,14 +16,15 @@ from mtcli import __version__
 from mtcli.config.sections import Config
 from mtcli.data.augmentation import Augmentation
 from mtcli.data.batches import BatchStream, DataPosition, Group, Shard
+from mtcli.data.cache import DataCache
 from mtcli.data.corpus import CorpusReader
 from mtcli.data.prefetch import prefetch
-from mtcli.distributed import SINGLE, Processes
+from mtcli.distributed import SINGLE, Processes, local_rank
 from mtcli.errors import ConfigError
 from mtcli.files import write_file
 from mtcli.hardware import is_out_of_memory
 from mtcli.model_dir.directory import WeightsInfo
-from mtcli.model_dir.layout import CONFIG, LOG, REPORT
+from mtcli.model_dir.layout import CACHE, CONFIG, LOG, REPORT
 from mtcli.model_dir.weights import load_into, load_model, save_weights
 from mtcli.models import build_model
 from mtcli.models.base import TrainableModel, parameters_of
@@ -48,6 +49,21 @@ class RunContext:
     listener: Listener
     started_at: float = field(default_factory=time.monotonic)
     reader: CorpusReader = field(default_factory=CorpusReader)
+    shared_cache: Path | None = None  # data cache that other runs use as well
+
+    @property
+    def cache(self) -> DataCache:
+        """Cache of the prepared data."""
+        return DataCache(self.shared_cache or self.directory / CACHE)
+
+    def remove_cache(self, *, keep: tuple[str, ...] = ()) -> None:
+        """Remove the cache of this run, except the entries `keep`; a shared cache is kept.
+
+        Rank 0 removes it on its machine, and the first process of each machine that has its own.
+        """
+        has_own = local_rank() == 0 and not (self.directory / CONFIG).exists()
+        if self.shared_cache is None and (self.processes.is_first or has_own):
+            self.cache.remove_all(keep=keep)
 
 
 @dataclass(frozen=True)

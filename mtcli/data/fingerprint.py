@@ -1,0 +1,38 @@
+"""Fingerprint of the files of a corpus, computed without parsing them."""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mtcli.data.cache import cache_key, file_digest
+from mtcli.data.formats import open_corpus
+from mtcli.data.formats.base import Languages
+
+if TYPE_CHECKING:
+    from mtcli.config.base import CorpusSource
+
+
+def fingerprint(source: "CorpusSource", languages: Languages) -> str | None:
+    """Return a hash of the content of a corpus; None if it cannot be known without reading it.
+
+    File names are part of it, because they can determine the format. Directories are not.
+    """
+    parts: list[object] = [languages.source, languages.target]
+    with ThreadPoolExecutor() as pool:
+        for names, stripped in zip(
+            source.corpora, _without_directories(source).corpora, strict=True
+        ):
+            opened = open_corpus(names, languages)
+            if not opened.version and not all(map(Path.is_file, opened.files or [Path("-")])):
+                return None  # standard input, a pipe, or a dataset without a version
+            digests = list(pool.map(file_digest, opened.files))
+            parts.append([stripped, opened.version, digests])
+    return cache_key("corpus", parts)
+
+
+def _without_directories(source: "CorpusSource") -> "CorpusSource":
+    absolute = tuple(
+        tuple(str(Path(name).absolute()) if Path(name).exists() else name for name in names)
+        for names in source.corpora
+    )
+    return type(source)(absolute).strip_absolute_paths()

@@ -1,0 +1,199 @@
+"""Zip archives, as OPUS distributes them. Nothing is extracted to disk."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import PurePosixPath
+from zipfile import BadZipFile, ZipFile, ZipInfo
+
+from mtcli.data.compression import (
+    ZIP_MAGIC,
+    DecompressedReader,
+    Read,
+    decompress,
+    suffix_of,
+)
+from mtcli.data.formats.base import CorpusFormat, Languages, Location, OpenedCorpus, Row
+from mtcli.data.formats.fields import check_two
+from mtcli.data.formats.languages import language_of_file, match_language
+from mtcli.data.lines import paired_lines
+from mtcli.errors import DataError
+
+_MAX_SIZE, _MAX_RATIO = 1 << 30, 100  # together the limit for a declared zip bomb
+_IGNORED_SUFFIXES = (".xml", ".ids", ".scores", ".info", ".md", ".html", ".pdf")
+_IGNORED_STEMS = ("readme", "licen", "copying", "changelog")  # also the British spelling
+_ENCRYPTED = 1  # bit of `flag_bits`
+
+
+class ZipFormat(CorpusFormat):
+    """A zip archive with two line-aligned text files, or one file of another format."""
+
+    name = "zip"
+    suffixes = (".zip",)
+    reads_streams = False
+
+    def recognizes(self, location: Location, head: bytes) -> bool:
+        """Return whether the content is a zip archive."""
+        del location
+        return head.startswith((ZIP_MAGIC, b"PK\x05\x06"))
+
+    def open(self, location: Location) -> OpenedCorpus:
+        """Open the archive; choose its members."""
+        location.open().close()  # reports a missing file
+        members = _members(location)
+        chosen = _choose(members, location)
+        for member in chosen:
+            _check_member(member, location)
+        places = [_member_location(location, member) for member in chosen]
+        if len(places) == 2:
+            return _open_pair(places, location)
+        return replace(_open_member(places[0], location), files=location.files)
+
+
+def _members(location: Location) -> dict[str, ZipInfo]:
+    """Return the files of an archive by name; raise `DataError` for unsafe names."""
+    try:
+        with ZipFile(location.name) as archive:
+            members = {m.filename: m for m in archive.infolist() if not m.is_dir()}
+    except (BadZipFile, OSError, ValueError, NotImplementedError) as error:
+        raise DataError(
+            f"{location}: not a complete zip archive ({error})",
+            hint="copy or download the file again",
+        ) from error
+    for name in members:
+        path = PurePosixPath(name.replace("\\", "/"))
+        if path.is_absolute() or ".." in path.parts or ":" in path.parts[0]:
+            raise DataError(
+                f"{location}: the member {name} is outside of the archive",
+                hint="do not use this archive; it may have been made to overwrite files",
+            )
+    return members
+
+
+def _choose(members: dict[str, ZipInfo], location: Location) -> list[ZipInfo]:
+    if len(location.selection) == 1:
+        return [_find(location.selection[0], members, location)]
+    if location.selection:
+        return [_find(name, members, location) for name in check_two(location)]
+    candidates = [member for member in members.values() if not _is_ignored(member.filename)]
+    texts = [member for member in candidates if language_of_file(member.filename)]
+    if pair := _by_language(texts, location.languages):
+        return pair
+    others = [member for member in candidates if _format_suffix(member.filename)]
+    if len(others) == 1:
+        return others
+    raise DataError(
+        f"{location}: source and target are not clear; its members are "
+        f"{', '.join(members) or 'none'}",
+        hint=f"state the languages, or select the members: {location}#SOURCE,TARGET",
+    )
+
+
+def _find(name: str, members: dict[str, ZipInfo], location: Location) -> ZipInfo:
+    if name not in members:
+        raise DataError(
+            f"{location}: no member {name}; its members are {', '.join(members) or 'none'}",
+            hint="check the name with `unzip -l`",
+        )
+    return members[name]
+
+
+def _is_ignored(name: str) -> bool:
+    path = PurePosixPath(name.lower())
+    return (
+        path.name.startswith(_IGNORED_STEMS)
+        or path.name.startswith(".")
+        or path.parts[0] == "__macosx"
+        or suffix_of(name) in _IGNORED_SUFFIXES
+    )
+
+
+def _by_language(texts: Sequence[ZipInfo], languages: Languages) -> list[ZipInfo] | None:
+    """Return the members of source and target; None if there is not exactly one of each."""
+    pair = []
+    for language in (languages.source, languages.target):
+        codes = {language_of_file(member.filename) or "": member for member in texts}
+        if language and (code := match_language(language, list(codes))):
+            same = [m for m in texts if language_of_file(m.filename) == code]
+            pair.extend(same if len(same) == 1 else [])
+    if len(pair) == 2 and pair[0] is not pair[1]:
+        return pair
+    if languages == Languages() and len(texts) == 2:
+        return list(texts)
+    return None
+
+
+def _format_suffix(name: str) -> bool:
+    """Return whether the name has the suffix of a format that reads members."""
+    from mtcli.data.formats import FORMATS
+
+    return any(f.reads_streams and suffix_of(name) in f.suffixes for f in FORMATS)
+
+
+def _check_member(member: ZipInfo, location: Location) -> None:
+    label = f"{location}, member {member.filename}"
+    if member.flag_bits & _ENCRYPTED:
+        raise DataError(
+            f"{label}: encrypted", hint="decrypt the archive with `unzip`, and name the files"
+        )
+    if member.file_size > _MAX_SIZE and member.file_size > _MAX_RATIO * member.compress_size:
+        raise DataError(
+            f"{label}: {member.file_size:,} bytes from {member.compress_size:,} compressed bytes",
+            hint="this may be a zip bomb; if you trust it, extract it and name the files",
+        )
+
+
+def _member_location(location: Location, member: ZipInfo) -> Location:
+    label = f"{location}, member {member.filename}"
+    opener = partial(_open_zip_member, location.name, member.filename, label)
+    return Location(label, languages=location.languages, opener=opener)
+
+
+def _open_zip_member(archive_name: str, member: str, label: str) -> DecompressedReader:
+    try:
+        archive = ZipFile(archive_name)
+        try:
+            file = archive.open(member)
+        except BaseException:
+            archive.close()
+            raise
+    except (BadZipFile, OSError, KeyError, RuntimeError, NotImplementedError) as error:
+        raise DataError(
+            f"{label}: cannot be read ({error})", hint="copy or download the file again"
+        ) from error
+    read1: Read = file.read1  # type: ignore[attr-defined]  # of ZipExtFile
+    return decompress(read1, [file, archive], label, "zip")
+
+
+def _open_pair(places: Sequence[Location], location: Location) -> OpenedCorpus:
+    source, target = places
+    names = [place.name.rpartition(", member ")[2] for place in places]
+    for place in places:
+        place.head()  # reports a damaged or empty member
+    languages = location.languages
+    return OpenedCorpus(
+        rows=_rows(source, target),
+        descriptions=(f"{location}: zip archive, {names[0]} and {names[1]}",),
+        languages=Languages(
+            languages.source or language_of_file(names[0]),
+            languages.target or language_of_file(names[1]),
+        ),
+        files=location.files,
+    )
+
+
+def _rows(source: Location, target: Location) -> Iterator[Row]:
+    yield from paired_lines((source, source.lines()), (target, target.lines()))
+
+
+def _open_member(member: Location, location: Location) -> OpenedCorpus:
+    """Open a member with the format that reads it."""
+    from mtcli.data.formats import recognize_format
+
+    format_ = recognize_format(member)
+    if not format_.reads_streams:
+        raise DataError(
+            f"{member}: the format {format_.name} cannot be read inside of an archive",
+            hint=f"extract it with `unzip {location}`, and name the file",
+        )
+    return format_.open(member)

@@ -1,0 +1,136 @@
+"""Interface of the corpus formats.
+
+A corpus name is `[FORMAT:]PATH[#SELECTION]`. A format turns it into rows: a source line and one or
+more target lines. Only the formats of test sets have more than one.
+"""
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from io import BytesIO
+from pathlib import Path
+from typing import ClassVar
+
+from mtcli.data.compression import (
+    STDIN,
+    DamagedFileError,
+    DecompressedReader,
+    decompress,
+    open_decompressed,
+)
+from mtcli.data.lines import check_is_text, decoded_lines, line_content
+from mtcli.errors import DataError
+
+Row = tuple[str, ...]  # source, target, further references
+
+_LINE_BREAK = re.compile(r"\r\n|\n|\r")
+
+
+@dataclass(frozen=True)
+class Languages:
+    """Language codes of a corpus; None if not known."""
+
+    source: str | None = None
+    target: str | None = None
+
+
+UNKNOWN_LANGUAGES = Languages()
+
+
+@dataclass(frozen=True)
+class Location:
+    """What to read: a file, a directory or a dataset, and the part of it to select."""
+
+    name: str  # path, "-" for stdin, or name on the hub
+    selection: tuple[str, ...] = ()  # columns, archive members or a split: the part after "#"
+    languages: Languages = Languages()
+    # Opens content that is not in a file of its own: stdin and archive members.
+    opener: Callable[[], DecompressedReader] | None = field(default=None, compare=False)
+
+    def __str__(self) -> str:
+        return "standard input" if self.name == STDIN else self.name
+
+    @property
+    def path(self) -> Path:
+        """The name as a path."""
+        return Path(self.name)
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The file that is read; empty for standard input and archive members."""
+        return () if self.opener or self.name == STDIN else (self.path,)
+
+    def open(self) -> DecompressedReader:
+        """Open the file for reading; decompress it if necessary."""
+        return self.opener() if self.opener else open_decompressed(self.name)
+
+    def head(self) -> bytes:
+        """Return the start of the content: up to 1 MB, less only if there is no more."""
+        try:
+            with self.open() as file:
+                head = file.peek()
+        except DamagedFileError as error:
+            raise error.at("line 1") from error
+        if not head:
+            raise DataError(f"{self} is empty", hint="check how the file was made")
+        return head
+
+    def head_location(self) -> "Location":
+        """Return a location for the start of the content; it leaves standard input unread."""
+        if not self.opener:
+            return self
+        head = self.head()
+        return replace(self, opener=lambda: decompress(BytesIO(head).read, [BytesIO()], str(self)))
+
+    def lines(self) -> Iterator[str]:
+        """Yield the lines of a UTF-8 file; only LF ends a line."""
+        with self.open() as file:
+            yield from decoded_lines(file, str(self))
+
+    def describe(self, *facts: str) -> str:
+        """Return a line that says how mtcli reads this file."""
+        with self.open() as file:
+            compression = file.compression
+        return f"{self}: {', '.join(fact for fact in (*facts, compression) if fact)}"
+
+
+@dataclass(frozen=True)
+class OpenedCorpus:
+    """An opened corpus. `rows` reads it; everything else is known before."""
+
+    rows: Iterator[Row]
+    descriptions: tuple[str, ...]  # one per file: how mtcli reads it
+    languages: Languages = Languages()
+    files: tuple[Path, ...] = ()  # all files that `rows` reads
+    version: str = ""  # content version of a corpus that is not in `files`; "" if unknown
+
+
+class CorpusFormat(ABC):
+    """A corpus format: one object per format in `mtcli.data.formats.FORMATS`."""
+
+    name: ClassVar[str]  # prefix in corpus names: "tmx"
+    suffixes: ClassVar[tuple[str, ...]] = ()  # of file names, without compression: (".tmx",)
+    reads_streams: ClassVar[bool] = True  # also reads standard input and archive members
+    reads_files: ClassVar[bool] = True  # the name is a path, and may be a glob
+
+    def recognizes(self, location: Location, head: bytes) -> bool:
+        """Return whether content that starts with `head` has this format."""
+        del location, head
+        return False
+
+    @abstractmethod
+    def open(self, location: Location) -> OpenedCorpus:
+        """Open one file or dataset; read no more than its start."""
+
+
+def join_lines(text: str) -> str:
+    """Replace each line break in a segment by a space."""
+    return _LINE_BREAK.sub(" ", text) if "\n" in text or "\r" in text else text
+
+
+def head_lines(head: bytes, location: Location) -> list[str]:
+    """Return the lines at the start of a UTF-8 file; the last one may be cut."""
+    check_is_text(head[:1000], str(location))
+    text = line_content(head, is_first=True).decode(errors="replace")
+    return [line.removesuffix("\r") for line in text.split("\n")]

@@ -1,0 +1,114 @@
+"""Two line-aligned text files."""
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from mtcli.data.compression import COMPRESSION_SUFFIXES, STDIN, exists, is_pipe, open_decompressed
+from mtcli.data.formats.base import CorpusFormat, Languages, Location, OpenedCorpus, Row
+from mtcli.data.formats.languages import language_of_file
+from mtcli.data.lines import read_pairs
+from mtcli.errors import DataError
+
+_BRACES = re.compile(r"(.*)\{([^{},]+),([^{},]+)\}(.*)", re.DOTALL)
+
+
+class TextFormat(CorpusFormat):
+    """Two text files, named together: `corpus.{en,de}`, or `corpus` for corpus.en and corpus.de."""
+
+    name = "text"
+    reads_streams = False
+    reads_files = False
+
+    def open(self, location: Location) -> OpenedCorpus:
+        """Open both files."""
+        pair = expand_pair(location.name, location.languages)
+        if not pair:
+            raise DataError(
+                f"{location}: a text corpus has two files",
+                hint="name both files, SOURCE TARGET, or write 'corpus.{en,de}'",
+            )
+        return open_text_files(*pair, location.languages)
+
+
+def expand_pair(name: str, languages: Languages) -> tuple[str, str] | None:
+    """Return the two file names that `name` stands for: braces, or a prefix; None if neither."""
+    if match := _BRACES.fullmatch(name):
+        before, first, second, after = match.groups()
+        return f"{before}{first}{after}", f"{before}{second}{after}"
+    if languages.source and languages.target:
+        source, target = (_side(name, code) for code in (languages.source, languages.target))
+        if source and target:
+            return source, target
+    return None
+
+
+def _side(prefix: str, language: str) -> str | None:
+    """Return the file PREFIX.LANGUAGE, plain or compressed, if it exists."""
+    names = (f"{prefix}.{language}{suffix}" for suffix in ("", *COMPRESSION_SUFFIXES))
+    return next((name for name in names if exists(name)), None)
+
+
+def is_glob(name: str) -> bool:
+    """Return whether `name` is a pattern and not the name of an existing file."""
+    return any(character in name for character in "*?[") and not exists(name)
+
+
+def find_files(pattern: str) -> list[str]:
+    """Return the sorted files that match a pattern; a name that is no pattern matches itself."""
+    if not is_glob(pattern):
+        return [pattern]
+    path = Path(pattern)
+    relative = path.relative_to(path.anchor) if path.is_absolute() else path
+    try:
+        found = [str(match) for match in Path(path.anchor).glob(str(relative))]
+    except (ValueError, OSError) as error:
+        raise DataError(f"{pattern}: {error}", hint="write * for any part of a name") from error
+    return sorted(name for name in found if not Path(name).name.startswith("."))
+
+
+def open_text_files(source: str, target: str, languages: Languages) -> OpenedCorpus:
+    """Open two line-aligned text files, or two patterns with the same number of files."""
+    if source == target == STDIN:
+        raise DataError(
+            "both sides of the corpus are standard input", hint="name a file for one side"
+        )
+    sides = find_files(source), find_files(target)
+    for pattern, found in zip((source, target), sides, strict=True):
+        if not found:
+            raise DataError(
+                f"no such file: {pattern}", hint="no file matches the pattern; check the directory"
+            )
+    if len(sides[0]) != len(sides[1]):
+        raise DataError(
+            f"{source} matches {len(sides[0]):,} files, but {target} matches {len(sides[1]):,}",
+            hint="file N of one side must be the translation of file N of the other, in the order "
+            "of their names",
+        )
+    shards = list(zip(*sides, strict=True))
+    return OpenedCorpus(
+        rows=_rows(shards),
+        descriptions=tuple(_describe(*shard) for shard in shards),
+        languages=Languages(
+            languages.source or language_of_file(sides[0][0]),
+            languages.target or language_of_file(sides[1][0]),
+        ),
+        files=tuple(Path(name) for shard in shards for name in shard if name != STDIN),
+    )
+
+
+def _describe(source: str, target: str) -> str:
+    """Return how the files are read; raise `DataError` if one of them cannot be opened."""
+    kinds = []
+    for name in (source, target):
+        if not is_pipe(name):  # a stream can be read only once
+            with open_decompressed(name) as file:
+                kinds.append(file.compression)
+    compression = ", ".join(dict.fromkeys(kind for kind in kinds if kind))
+    names = " and ".join("standard input" if name == STDIN else name for name in (source, target))
+    return f"{names}: two text files" + (f", {compression}" if compression else "")
+
+
+def _rows(shards: Sequence[tuple[str, str]]) -> Iterator[Row]:
+    for source, target in shards:
+        yield from read_pairs(Path(source), Path(target))

@@ -1,0 +1,282 @@
+"""Test sets of WMT: XML, and pairs of SGML files."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from xml.etree.ElementTree import Element
+
+from mtcli.data.compression import strip_compression_suffix
+from mtcli.data.formats.base import (
+    CorpusFormat,
+    Languages,
+    Location,
+    OpenedCorpus,
+    join_lines,
+)
+from mtcli.data.formats.languages import is_language_code, match_language
+from mtcli.data.formats.xml import line_of, local_name, read_elements, root_name
+from mtcli.errors import DataError
+
+SGML_SUFFIXES = (".sgm", ".sgml")
+_SGML_ROOTS = ("srcset", "refset", "tstset", "doc", "mteval")
+_TAG = re.compile(r"<(srcset|refset|doc|seg)\b([^>]*)>", re.IGNORECASE)
+_SEG_END = re.compile(r"</seg\s*>", re.IGNORECASE)
+_ATTRIBUTE = re.compile(r"(\w+)\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s\"'>]+))")
+_ENTITY = re.compile(r"&(?:(amp|lt|gt|quot|apos)|#(\d{1,7})|#[xX]([0-9A-Fa-f]{1,6}));")
+_ENTITIES = {"amp": "&", "lt": "<", "gt": ">", "quot": '"', "apos": "'"}
+_SOURCE_NAME = re.compile(r"(.*)src\.([^.]+)\.sgml?", re.IGNORECASE | re.DOTALL)
+
+_Segments = dict[tuple[str, str], str]  # by document id and segment id
+
+
+@dataclass(frozen=True)
+class TestSet:
+    """A test set: source lines, references by name, and the document id of each line."""
+
+    __test__ = False  # not a test class of pytest
+
+    source: list[str]
+    references: dict[str, list[str]]
+    documents: list[str]
+    languages: Languages = Languages()
+    files: tuple[Path, ...] = ()
+
+
+class WmtFormat(CorpusFormat):
+    """A WMT test set. An XML file has all parts; the reference of an SGML file is a second file.
+
+    The selection names the translators of an XML file, or the reference file of an SGML file.
+    """
+
+    name = "wmt"
+    suffixes = SGML_SUFFIXES
+
+    def recognizes(self, location: Location, head: bytes) -> bool:
+        """Return whether the root element is one of WMT."""
+        del location
+        root = root_name(head)
+        return root in _SGML_ROOTS or (root == "dataset" and b"<src" in head and b"<seg" in head)
+
+    def open(self, location: Location) -> OpenedCorpus:
+        """Read the test set."""
+        return _opened(read_test_set(location), str(location))
+
+
+def open_sgml_pair(source: str, target: str, languages: Languages) -> OpenedCorpus:
+    """Open two SGML files: source and reference."""
+    location = Location(source, languages=languages)
+    test_set = _read_sgml_pair(location, Location(target, languages=languages))
+    return _opened(test_set, f"{source} and {target}")
+
+
+def _opened(test_set: TestSet, label: str) -> OpenedCorpus:
+    kind = "WMT SGML" if len(test_set.files) == 2 else "WMT XML"
+    n_documents = len(set(test_set.documents))
+    return OpenedCorpus(
+        rows=zip(test_set.source, *test_set.references.values(), strict=True),
+        descriptions=(
+            f"{label}: {kind}, {len(test_set.source):,} segments, {n_documents:,} documents, "
+            f"references: {', '.join(test_set.references)}",
+        ),
+        languages=test_set.languages,
+        files=test_set.files,
+    )
+
+
+def read_test_set(location: Location) -> TestSet:
+    """Read a WMT test set in XML or SGML."""
+    if root_name(location.head()) in _SGML_ROOTS:
+        return _read_sgml_pair(location, _find_reference(location))
+    return _read_xml(location)
+
+
+def _read_xml(location: Location) -> TestSet:
+    languages = location.languages
+    documents: list[str] = []
+    source: list[str] = []
+    references: dict[str, list[str]] = {}
+    for number, doc in enumerate(read_elements(location, starts=(), ends={"doc"})):
+        segments = _side(doc, "src", languages.source, location)
+        by_name = {
+            _translator(item): _segments(item)
+            for item in _language_children(doc, "ref", languages.target)
+            if not location.selection or _translator(item) in location.selection
+        }
+        languages = _complete(languages, doc)
+        if number and set(by_name) != set(references) or not by_name:
+            raise _wrong_references(location, doc, list(by_name), list(references))
+        for name, lines in by_name.items():
+            if list(lines) != list(segments):
+                raise _unmatched(f"{location}, line {line_of(doc):,}", doc.get("id", ""), name)
+            references.setdefault(name, []).extend(lines.values())
+        source.extend(segments.values())
+        documents.extend([doc.get("id", "")] * len(segments))
+    if not source:
+        raise DataError(f"{location} has no segments", hint="name a test set with references")
+    order = location.selection or tuple(references)
+    references = {name: references[name] for name in order}
+    return TestSet(source, references, documents, languages, location.files)
+
+
+def _translator(reference: Element) -> str:
+    return reference.get("translator") or "ref"
+
+
+def _complete(languages: Languages, doc: Element) -> Languages:
+    """Fill in unknown languages from a document."""
+    codes = {local_name(item): item.get("lang") for item in reversed(doc)}
+    return Languages(languages.source or codes.get("src"), languages.target or codes.get("ref"))
+
+
+def _language_children(doc: Element, name: str, language: str | None) -> list[Element]:
+    return [
+        item
+        for item in doc
+        if local_name(item) == name
+        and (
+            not language or not item.get("lang") or match_language(language, [item.get("lang", "")])
+        )
+    ]
+
+
+def _side(doc: Element, name: str, language: str | None, location: Location) -> dict[str, str]:
+    found = _language_children(doc, name, language)
+    if not found:
+        codes = [f"{local_name(item)} {item.get('lang')}" for item in doc]
+        raise DataError(
+            f"{location}, line {line_of(doc):,}: the document {doc.get('id', '')} has no {name} in "
+            f"{language or 'any language'}; it has {', '.join(codes) or 'no texts'}",
+            hint="state the languages of the test set",
+        )
+    return _segments(found[0])
+
+
+def _segments(side: Element) -> dict[str, str]:
+    return {
+        seg.get("id", str(number)): join_lines("".join(seg.itertext()).strip())
+        for number, seg in enumerate(item for item in side.iter() if local_name(item) == "seg")
+    }
+
+
+def _wrong_references(
+    location: Location, doc: Element, names: Sequence[str], before: Sequence[str]
+) -> DataError:
+    expected = ", ".join(before or location.selection) or "at least one"
+    common = [name for name in names if name in before] or list(names) or ["A"]
+    return DataError(
+        f"{location}, line {line_of(doc):,}: the document {doc.get('id', '')} has the references "
+        f"{', '.join(names) or 'none'}, but {expected} is needed",
+        hint=f"select references that all documents have: wmt:{location.name}#{common[0]}",
+    )
+
+
+def _unmatched(where: str, document: str, name: str) -> DataError:
+    return DataError(
+        f"{where}: the segments of the document {document} differ between source and {name}",
+        hint="use the source and the reference of the same test set",
+    )
+
+
+def _find_reference(location: Location) -> Location:
+    """Return the reference of an SGML source: the selection, or the `ref` file beside it."""
+    directory = location.path.parent
+    if location.selection:
+        name = location.selection[0]
+        path = Path(name) if Path(name).is_file() else directory / name
+        return replace(location, name=str(path), selection=())
+    match = _SOURCE_NAME.fullmatch(strip_compression_suffix(location.path.name))
+    found = []
+    if match and not location.opener:
+        pattern = re.compile(rf"{re.escape(match[1])}ref\.([^.]+)\.sgml?(\..*)?", re.IGNORECASE)
+        for path in sorted(directory.iterdir()):
+            file = pattern.fullmatch(path.name)
+            target = location.languages.target
+            if file and file[1] != match[2] and (not target or match_language(target, [file[1]])):
+                found.append(path)
+    if len(found) != 1:
+        listed = f" ({', '.join(path.name for path in found)})" if found else ""
+        raise DataError(
+            f"{location}: {len(found)} reference files beside it{listed}, but 1 is needed",
+            hint=f"name the reference: wmt:{location.name}#REFERENCE.sgm",
+        )
+    return replace(location, name=str(found[0]))
+
+
+def _read_sgml_pair(source: Location, target: Location) -> TestSet:
+    source_segments, source_language = _read_sgml(source)
+    target_segments, target_language = _read_sgml(target)
+    for ours, theirs, where in (
+        (source_segments, target_segments, target),
+        (target_segments, source_segments, source),
+    ):
+        missing = next((key for key in ours if key not in theirs), None)
+        if missing:
+            raise DataError(
+                f"{where}: no segment {missing[1]} of the document {missing[0]}",
+                hint="use the source and the reference of the same test set",
+            )
+    return TestSet(
+        list(source_segments.values()),
+        {"ref": [target_segments[key] for key in source_segments]},
+        [document for document, _ in source_segments],
+        Languages(
+            source.languages.source or source_language, source.languages.target or target_language
+        ),
+        (*source.files, *target.files),
+    )
+
+
+def _read_sgml(location: Location) -> tuple[_Segments, str | None]:
+    """Return the segments and the language of an SGML file."""
+    text = "\n".join(location.lines())
+    segments: _Segments = {}
+    document, language = "", _name_language(location)
+    position = 0
+    while tag := _TAG.search(text, position):
+        position = tag.end()
+        attributes = _attributes(tag[2])
+        match tag[1].lower():
+            case "srcset" | "refset":
+                stated = attributes.get("srclang" if tag[1].lower() == "srcset" else "trglang", "")
+                language = stated if is_language_code(stated) and stated != "any" else language
+            case "doc":
+                document = attributes.get("docid", "")
+            case _:
+                end = _SEG_END.search(text, position)
+                key = document, attributes.get("id", str(len(segments)))
+                if not end or key in segments:
+                    number = text.count("\n", 0, position) + 1
+                    problem = "occurs twice" if end else "has no end"
+                    raise DataError(
+                        f"{location}, line {number:,}: the segment {key[1]} of the document "
+                        f"{document} {problem}",
+                        hint="download the test set again",
+                    )
+                segments[key] = join_lines(_unescape(text[position : end.start()]).strip())
+                position = end.end()  # a tag inside of a segment is text
+    if not segments:
+        raise DataError(f"{location} has no segments", hint="name a WMT test set in SGML")
+    return segments, language
+
+
+def _name_language(location: Location) -> str | None:
+    parts = strip_compression_suffix(location.path.name).split(".")
+    return parts[-2] if len(parts) > 2 and is_language_code(parts[-2]) else None
+
+
+def _attributes(text: str) -> dict[str, str]:
+    return {m[1].lower(): m[2] or m[3] or m[4] or "" for m in _ATTRIBUTE.finditer(text)}
+
+
+def _unescape(text: str) -> str:
+    """Replace character references; a bare & is text."""
+
+    def character(match: re.Match[str]) -> str:
+        if match[1]:
+            return _ENTITIES[match[1]]
+        code = int(match[2]) if match[2] else int(match[3], 16)
+        is_valid = code < 0x110000 and not 0xD800 <= code < 0xE000
+        return chr(code) if is_valid else match[0]
+
+    return _ENTITY.sub(character, text)

@@ -1,0 +1,219 @@
+"""Lines of text on disk, so that a corpus does not have to fit in memory."""
+
+import os
+import weakref
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mtcli.errors import DataError
+from mtcli.tokenizer import replace_surrogates
+
+_BLOCK_LINES, _BLOCK_CHARACTERS = 10_000, 1_000_000  # limits of a block; the lower applies
+
+
+class Lines(Sequence[str]):
+    """Sequence of lines that is read in blocks."""
+
+    def blocks(self) -> Iterator[list[str]]:
+        """Yield the lines in order, in blocks of limited size."""
+        raise NotImplementedError
+
+    def take(self, rows: Sequence[int] | NDArray[np.int64]) -> list[str]:
+        """Return the lines with the given row numbers, in the given order."""
+        raise NotImplementedError
+
+    @property
+    def longest(self) -> int:
+        """Maximum number of characters in a line, or an upper bound of it."""
+        raise NotImplementedError
+
+    def __iter__(self) -> Iterator[str]:
+        for block in self.blocks():
+            yield from block
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        rows = range(len(self))[index]
+        return self.take([rows])[0] if isinstance(rows, int) else self.take(rows)
+
+
+class LineStore(Lines):
+    """Lines in an unnamed temporary file, which the system deletes with the process.
+
+    `directory` should be on a disk with enough space; /tmp may be in memory.
+    """
+
+    def __init__(self, directory: Path | None = None) -> None:
+        self._directory = directory
+        self._descriptor = _unnamed_file(directory)
+        weakref.finalize(self, os.close, self._descriptor)
+        self._n_lines = 0
+        self.n_bytes = 0
+        self._longest = 0
+        self._starts: list[int] = []  # first row of each block
+        self._offsets: list[int] = []  # first byte of each block
+
+    @classmethod
+    def of(cls, lines: Iterable[str]) -> "LineStore":
+        """Return a store of `lines`."""
+        store = cls()
+        for block in in_blocks(lines):
+            store.append(block)
+        return store
+
+    def append(self, block: Sequence[str]) -> None:
+        """Add a block of lines. They must not contain line feeds."""
+        self._offsets.append(self.n_bytes)
+        try:
+            data = ("\n".join(block) + "\n").encode()
+        except UnicodeEncodeError:
+            data = ("\n".join(map(replace_surrogates, block)) + "\n").encode()
+        try:
+            while data:
+                n_written = os.write(self._descriptor, data)
+                self.n_bytes += n_written
+                data = data[n_written:]
+        except OSError as error:
+            place = self._directory or "the directory for temporary files"
+            raise DataError(
+                f"cannot store the corpus in {place}: {error.strerror}",
+                hint="free some disk space, or choose another disk with --out or --cache",
+            ) from error
+        self._starts.append(self._n_lines)
+        self._n_lines += len(block)
+        self._longest = max(self._longest, max(map(len, block)))
+
+    def __len__(self) -> int:
+        return self._n_lines
+
+    @property
+    def longest(self) -> int:
+        """Maximum number of characters in a line."""
+        return self._longest
+
+    def blocks(self) -> Iterator[list[str]]:
+        """Yield the blocks as they were appended."""
+        for number in range(len(self._starts)):
+            yield self._block(number)
+
+    def take(self, rows: Sequence[int] | NDArray[np.int64]) -> list[str]:
+        """Return the lines with the given row numbers, in the given order."""
+        rows = np.asarray(rows, dtype=np.int64)
+        found: dict[int, str] = {}
+        number, block = -1, []
+        for row in np.unique(rows).tolist():
+            if (new := bisect_right(self._starts, row) - 1) != number:
+                number, block = new, self._block(new)
+            found[row] = block[row - self._starts[number]]
+        return [found[row] for row in rows.tolist()]
+
+    def _block(self, number: int) -> list[str]:
+        start, end = (*self._offsets, self.n_bytes)[number : number + 2]
+        data = os.pread(self._descriptor, end - start, start)
+        while len(data) < end - start:  # a read is limited to 2 GB
+            data += os.pread(self._descriptor, end - start - len(data), start + len(data))
+        return data.decode().split("\n")[:-1]
+
+
+def _unnamed_file(directory: Path | None) -> int:
+    """Return the descriptor of a new file without a name."""
+    try:
+        with TemporaryFile(dir=directory, buffering=0) as file:
+            return os.dup(file.fileno())
+    except OSError as error:
+        raise DataError(
+            f"cannot create a temporary file in {directory}: {error.strerror}",
+            hint="choose an --out or --cache in a directory that you can write to",
+        ) from error
+
+
+class SelectedLines(Lines):
+    """The lines of `lines` except those in `excluded`, a sorted array of row numbers."""
+
+    def __init__(self, lines: Lines, excluded: NDArray[np.int64]) -> None:
+        self._lines = lines
+        self._excluded = excluded
+
+    def __len__(self) -> int:
+        return len(self._lines) - len(self._excluded)
+
+    @property
+    def longest(self) -> int:
+        """Maximum number of characters in a line of all lines."""
+        return self._lines.longest
+
+    def blocks(self) -> Iterator[list[str]]:
+        """Yield the blocks without the excluded lines."""
+        start = 0
+        for block in self._lines.blocks():
+            end = start + len(block)
+            first, last = np.searchsorted(self._excluded, (start, end)).tolist()
+            for row in reversed(self._excluded[first:last].tolist()):
+                del block[row - start]
+            if block:
+                yield block
+            start = end
+
+    def take(self, rows: Sequence[int] | NDArray[np.int64]) -> list[str]:
+        """Return the lines with the given row numbers, in the given order."""
+        rows = np.asarray(rows, dtype=np.int64)
+        # Before the excluded row e with index i, there are e - i selected rows.
+        shifts = self._excluded - np.arange(len(self._excluded))
+        return self._lines.take(rows + np.searchsorted(shifts, rows, side="right"))
+
+
+def blocks_of(lines: Sequence[str]) -> Iterator[list[str]]:
+    """Yield `lines` in order, in blocks of limited size."""
+    return lines.blocks() if isinstance(lines, Lines) else in_blocks(lines)
+
+
+def take_lines(lines: Sequence[str], rows: Sequence[int] | NDArray[np.int64]) -> list[str]:
+    """Return the lines with the given row numbers, in the given order."""
+    return lines.take(rows) if isinstance(lines, Lines) else [lines[row] for row in rows]
+
+
+def exclude_lines(lines: Sequence[str], excluded: NDArray[np.int64]) -> Sequence[str]:
+    """Return `lines` except those in `excluded`, a sorted array of row numbers."""
+    if isinstance(lines, Lines):
+        return SelectedLines(lines, excluded)
+    rows = set(excluded.tolist())
+    return [line for row, line in enumerate(lines) if row not in rows]
+
+
+def longest_line(lines: Sequence[str]) -> int:
+    """Return the maximum number of characters in a line, or an upper bound of it."""
+    return lines.longest if isinstance(lines, Lines) else max(map(len, lines), default=0)
+
+
+def in_blocks(lines: Iterable[str]) -> Iterator[list[str]]:
+    """Yield `lines` in blocks of limited size; a longer line is a block by itself."""
+    for block, _ in aligned_blocks(zip(lines, repeat(""))):
+        yield block
+
+
+def aligned_blocks(rows: Iterable[tuple[str, ...]]) -> Iterator[tuple[list[str], list[str]]]:
+    """Yield the first and the second items of `rows` in blocks of limited size."""
+    sources: list[str] = []
+    targets: list[str] = []
+    n_characters = 0
+    for row in rows:
+        source, target = row[0], row[1]
+        length = len(source) + len(target)
+        if sources and (len(sources) == _BLOCK_LINES or n_characters + length > _BLOCK_CHARACTERS):
+            yield sources, targets
+            sources, targets, n_characters = [], [], 0
+        sources.append(source)
+        targets.append(target)
+        n_characters += length
+    if sources:
+        yield sources, targets
