@@ -72,9 +72,10 @@ class Tokenizer:
         """Return the ids of `pieces`, without BOS and EOS."""
         return self._processor.piece_to_id(list(pieces))
 
-    def encode(self, lines: Sequence[str]) -> list[list[int]]:
-        """Return the ids of each line, without BOS and EOS; use all cores."""
-        return cast(list[list[int]], self._processor.encode(list(lines), num_threads=-1))
+    def encode(self, lines: Sequence[str], *, with_eos: bool = False) -> list[list[int]]:
+        """Return the ids of each line, without BOS. Several threads may call this."""
+        ids = self._processor.encode(list(lines), num_threads=1, add_eos=with_eos)
+        return cast(list[list[int]], ids)
 
     @property
     def is_bpe(self) -> bool:

@@ -6,6 +6,7 @@ Target tokens are the labels that count in the loss: target pieces and EOS, with
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -17,7 +18,7 @@ from mtcli.data.encoding import EncodedCorpus, IdArray
 from mtcli.tokenizer import DEFAULT_SPECIAL_IDS, IGNORE_INDEX
 
 Rows = NDArray[np.int64]  # indices of pairs
-PlannedBatch = tuple[Rows, int]  # pairs of a batch, and its seed
+PlannedBatch = tuple[EncodedCorpus, Rows, int]  # corpus, pairs of a batch, and its seed
 
 
 @dataclass(frozen=True)
@@ -68,10 +69,11 @@ class Batch:
 
 @dataclass(frozen=True)
 class DataPosition:
-    """Position in the training data: an epoch, and the next batch in it."""
+    """Position in the training data: an epoch, a block of it, and the next batch in the block."""
 
     epoch: int = 0
     batch: int = 0
+    block: int = 0  # always 0 unless the corpus is streamed
 
 
 START = DataPosition()
@@ -117,11 +119,18 @@ class BatchPlan(Sequence[Rows]):
         return self.order[self.offsets[batch] : self.offsets[batch + 1]]
 
 
+class TrainingCorpus(Protocol):
+    """Source of training pairs: blocks that are shuffled one by one, in each epoch."""
+
+    def blocks(self, start: int = 0) -> Iterator[EncodedCorpus]:
+        """Yield the blocks of an epoch from number `start` on."""
+
+
 @dataclass(frozen=True)
 class BatchStream:
     """Infinite stream of training batches, shuffled in each epoch."""
 
-    corpus: EncodedCorpus
+    corpus: TrainingCorpus
     budget: int  # maximum positions per batch, padding included
     seed: int
     n_batches: int = 1  # per step, over all processes
@@ -131,25 +140,36 @@ class BatchStream:
     def groups(self, start: DataPosition = START) -> Iterator[Group]:
         """Yield the batches of each step from `start` on."""
         planned: list[PlannedBatch] = []
-        epoch, n_skipped = start.epoch, start.batch
+        position = start
         while True:
-            plan = self._plan(epoch)
-            for number in range(n_skipped, len(plan)):
-                planned.append((plan[number], _mix_seed(self.seed, epoch, number)))
-                if len(planned) == self.n_batches:
-                    yield Group(self._local_batches(planned), DataPosition(epoch, number + 1))
-                    planned = []
-            epoch, n_skipped = epoch + 1, 0
+            for corpus in self.corpus.blocks(position.block):
+                plan = self._plan(corpus, position)
+                for number in range(position.batch, len(plan)):
+                    planned.append((corpus, plan[number], self._batch_seed(position, number)))
+                    if len(planned) == self.n_batches:
+                        after = replace(position, batch=number + 1)
+                        yield Group(self._local_batches(planned), after)
+                        planned = []
+                position = DataPosition(position.epoch, 0, position.block + 1)
+            position = DataPosition(position.epoch + 1)
 
     def largest(self) -> Batch:
-        """Return this process's part of the largest batch of the first epoch."""
-        source, target = self.corpus.source.lengths(), self.corpus.target.lengths()
-        plan = self._plan(epoch=0)
+        """Return this process's part of the largest batch of the first block."""
+        corpus = next(self.corpus.blocks())
+        source, target = corpus.source.lengths(), corpus.target.lengths()
+        plan = self._plan(corpus, START)
         rows = max(plan, key=lambda rows: len(rows) * (source[rows].max() + target[rows].max()))
-        return self._local_batches([(rows, self.seed)] * self.n_batches)[0]
+        return self._local_batches([(corpus, rows, self.seed)] * self.n_batches)[0]
 
-    def _plan(self, epoch: int) -> BatchPlan:
-        return plan_epoch(self.corpus, self.budget, np.random.default_rng([self.seed, epoch]))
+    def _plan(self, corpus: EncodedCorpus, position: DataPosition) -> BatchPlan:
+        # Block 0 has the seed of versions without blocks.
+        block = [position.block] if position.block else []
+        random = np.random.default_rng([self.seed, position.epoch, *block])
+        return plan_epoch(corpus, self.budget, random)
+
+    def _batch_seed(self, position: DataPosition, number: int) -> int:
+        block = [position.block] if position.block else []
+        return _mix_seed(self.seed, position.epoch, number, *block)
 
     def _local_batches(self, planned: list[PlannedBatch]) -> list[Batch]:
         """Return this process's part: complete batches if they divide evenly, else a part of each.
@@ -161,14 +181,14 @@ class BatchStream:
         rank, size = self.shard.rank, self.shard.size
         if len(planned) % size == 0:
             return [
-                collate(self.corpus, rows, seed, self.augmentation)
-                for rows, seed in planned[rank::size]
+                collate(corpus, rows, seed, self.augmentation)
+                for corpus, rows, seed in planned[rank::size]
             ]
         return [
-            collate(self.corpus, rows[rank::size], _mix_seed(seed, rank, size), self.augmentation)
+            collate(corpus, rows[rank::size], _mix_seed(seed, rank, size), self.augmentation)
             if rank < len(rows)
-            else collate(self.corpus, rows[:1], seed).with_ignored_labels()
-            for rows, seed in planned
+            else collate(corpus, rows[:1], seed).with_ignored_labels()
+            for corpus, rows, seed in planned
         ]
 
 

@@ -257,6 +257,14 @@ def all_too_long(max_length: int) -> DataError:
     )
 
 
+def too_few_pairs(n_pairs: int) -> DataError:
+    """Return the error for a corpus that is too small to hold out dev pairs."""
+    return DataError(
+        f"{n_pairs} pairs are too few to hold out dev pairs",
+        hint="use at least 10 pairs, or a separate dev set with --dev SOURCE TARGET",
+    )
+
+
 def hold_out(corpus: Corpus, n_pairs: int, seed: int = _SPLIT_SEED) -> tuple[Corpus, Corpus]:
     """Split `corpus` into training and dev pairs that share no source sentence.
 
@@ -265,10 +273,7 @@ def hold_out(corpus: Corpus, n_pairs: int, seed: int = _SPLIT_SEED) -> tuple[Cor
     """
     n_dev = min(n_pairs, len(corpus) // 10)
     if n_dev == 0:
-        raise DataError(
-            f"{len(corpus)} pairs are too few to hold out dev pairs",
-            hint="use at least 10 pairs, or a separate dev set with --dev SOURCE TARGET",
-        )
+        raise too_few_pairs(len(corpus))
     dev = corpus.take(np.random.default_rng(seed).permutation(len(corpus))[:n_dev])
     dev_sources = set(dev.source)
     shared: list[int] = []

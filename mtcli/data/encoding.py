@@ -1,6 +1,6 @@
 """Encode a corpus to token ids, in arrays that can be files."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mtcli.data.corpus import Corpus, Notify, OnProgress, all_too_long
+from mtcli.data.prefetch import map_in_threads
+from mtcli.hardware import usable_cores
 from mtcli.tokenizer import DEFAULT_SPECIAL_IDS, SpecialIds, Tokenizer, Tokenizers
 
 IdArray = NDArray[np.int32]
@@ -40,6 +42,11 @@ class EncodedCorpus:
     def __len__(self) -> int:
         return len(self.source.offsets) - 1
 
+    def blocks(self, start: int = 0) -> Iterator["EncodedCorpus"]:
+        """Yield the blocks within which the pairs of an epoch are shuffled: only one, all pairs."""
+        if start == 0:
+            yield self
+
 
 @dataclass(frozen=True)
 class EncodedBlock:
@@ -55,7 +62,12 @@ def encode(
     corpus: Corpus, tokenizers: Tokenizers, max_length: int, notify: Notify
 ) -> EncodedCorpus:
     """Encode all pairs that have at most `max_length` pieces on both sides, in memory."""
-    blocks = list(encode_blocks(corpus, tokenizers, max_length, notify))
+    return join_blocks(encode_blocks(corpus, tokenizers, max_length, notify), tokenizers)
+
+
+def join_blocks(blocks: Iterable[EncodedBlock], tokenizers: Tokenizers) -> EncodedCorpus:
+    """Return the pairs of all blocks, in memory."""
+    blocks = list(blocks)
     return EncodedCorpus(
         _join([b.source for b in blocks], [b.source_lengths for b in blocks]),
         _join([b.target for b in blocks], [b.target_lengths for b in blocks]),
@@ -70,16 +82,11 @@ def encode_blocks(
     notify: Notify,
     on_progress: OnProgress = lambda *_: None,
 ) -> Iterator[EncodedBlock]:
-    """Yield the ids of all pairs that have at most `max_length` pieces on both sides."""
+    """Yield the ids of all pairs that have at most `max_length` pieces; report the others."""
     n_done = n_kept = 0
-    for sources, targets in corpus.blocks():
-        block = EncodedBlock(
-            *_encode_lines(sources, tokenizers.source), *_encode_lines(targets, tokenizers.target)
-        )
-        # EOS does not count toward the limit.
-        fits = np.maximum(block.source_lengths, block.target_lengths) - 1 <= max_length
-        n_done, n_kept = n_done + len(sources), n_kept + int(fits.sum())
-        yield block if fits.all() else _select(block, fits)
+    for block, n_pairs in encode_fitting(corpus, tokenizers, max_length):
+        n_done, n_kept = n_done + n_pairs, n_kept + len(block.source_lengths)
+        yield block
         on_progress(n_done, n_done / len(corpus))
     if n_kept < n_done:
         notify(
@@ -90,11 +97,26 @@ def encode_blocks(
         raise all_too_long(max_length)
 
 
+def encode_fitting(
+    corpus: Corpus, tokenizers: Tokenizers, max_length: int
+) -> Iterator[tuple[EncodedBlock, int]]:
+    """Yield blocks of the pairs that fit, each with the number of pairs before the selection."""
+
+    def encode_pairs(pairs: tuple[list[str], list[str]]) -> EncodedBlock:
+        sources, targets = pairs
+        return EncodedBlock(
+            *_encode_lines(sources, tokenizers.source), *_encode_lines(targets, tokenizers.target)
+        )
+
+    for block in map_in_threads(encode_pairs, corpus.blocks(), usable_cores()):
+        # EOS does not count toward the limit.
+        fits = np.maximum(block.source_lengths, block.target_lengths) - 1 <= max_length
+        yield (block if fits.all() else _select(block, fits)), len(fits)
+
+
 def _encode_lines(lines: Sequence[str], tokenizer: Tokenizer) -> tuple[IdArray, NDArray[np.int64]]:
     """Return the ids of all lines, each with EOS, and the length of each line."""
-    rows = tokenizer.encode(lines)
-    for row in rows:
-        row.append(tokenizer.special.eos)
+    rows = tokenizer.encode(lines, with_eos=True)
     lengths = np.fromiter(map(len, rows), np.int64, len(rows))
     return np.fromiter(chain.from_iterable(rows), np.int32, int(lengths.sum())), lengths
 
@@ -109,5 +131,6 @@ def _select(block: EncodedBlock, is_selected: NDArray[np.bool_]) -> EncodedBlock
 
 
 def _join(values: Sequence[IdArray], lengths: Sequence[NDArray[np.int64]]) -> RaggedArray:
-    offsets = np.concatenate([[0], np.cumsum(np.concatenate(lengths))])
-    return RaggedArray(np.concatenate(values), offsets)
+    # The empty arrays allow for no blocks at all.
+    offsets = np.concatenate([np.zeros(1, np.int64), *lengths]).cumsum()
+    return RaggedArray(np.concatenate([np.zeros(0, np.int32), *values]), offsets)

@@ -1,12 +1,15 @@
-"""Preparation of batches in a background thread."""
+"""Work in background threads: prefetching batches, and mapping a function over blocks."""
 
 import threading
-from collections.abc import Generator, Iterator
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from queue import Empty, Full, Queue
 from typing import TypeVar
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 _POLL_SECONDS = 0.1  # interval at which each side checks whether the other is still running
 
@@ -48,6 +51,21 @@ def prefetch(items: Iterator[T], n: int = 4) -> Generator[T]:
     finally:
         is_closed.set()
         thread.join()
+
+
+def map_in_threads(function: Callable[[T], R], items: Iterable[T], n_threads: int) -> Iterator[R]:
+    """Yield the results of `function` for all items in order, computed by several threads.
+
+    Only a few items are read ahead, so `items` may be larger than the memory.
+    """
+    with ThreadPoolExecutor(n_threads) as pool:
+        pending: deque[Future[R]] = deque()
+        for item in items:
+            pending.append(pool.submit(function, item))
+            if len(pending) > 2 * n_threads:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
 
 
 def _get(

@@ -39,7 +39,7 @@ def describe(directory: Path) -> list[tuple[str, str]]:
     config, info = load_saved_config(directory), weights_info(directory)
     vocabulary = "shared" if config.tokenizer.is_shared else "separate for source and target"
     return [
-        ("trained on", f"{info.n_pairs:,} sentence pairs from {config.data.train}"),
+        ("trained on", f"{_describe_size(info.n_pairs)} from {config.data.train}"),
         ("architecture", config.model.summary()),
         ("parameters", f"{info.n_parameters:,}"),
         ("vocabulary", f"SentencePiece {config.tokenizer.kind}, {vocabulary}"),
@@ -47,6 +47,10 @@ def describe(directory: Path) -> list[tuple[str, str]]:
         ("weights", info.weights or f"step {info.step:,}"),
         *_describe_score(info),
     ]
+
+
+def _describe_size(n_pairs: int) -> str:
+    return f"{n_pairs:,} sentence pairs" if n_pairs else "a stream of sentence pairs"
 
 
 def describe_export(directory: Path) -> list[tuple[str, str]]:

@@ -83,7 +83,8 @@ def corpus_line(plan: Plan) -> str:
     source, target = stats.estimate_pieces(tokenizer.vocab_size, is_shared=tokenizer.is_shared)
     characters = f"{stats.source.characters:.0f} and {stats.target.characters:.0f} characters"
     pieces = f"about {source:.0f} and {target:.0f} pieces"
-    return _line("corpus", f"{stats.n_pairs:,} pairs; a line has {characters}, {pieces}")
+    first = "first " if plan.config.data.streaming else ""
+    return _line("corpus", f"{first}{stats.n_pairs:,} pairs; a line has {characters}, {pieces}")
 
 
 def _describe_hardware(hardware: Hardware) -> str:

@@ -20,6 +20,7 @@ from mtcli.data.cache import DataCache, cache_key
 from mtcli.data.corpus import CorpusReader, drop_overlong
 from mtcli.data.fingerprint import fingerprint
 from mtcli.data.formats.base import Languages
+from mtcli.data.streaming import BLOCK_PAIRS, read_head
 from mtcli.errors import ConfigError
 from mtcli.model_dir.directory import (
     has_same_settings,
@@ -126,6 +127,12 @@ def plan_for(request: TrainRequest, notify: Notify) -> Plan:
     settings = _all_settings(request)
     check_values(settings)  # fail before a large corpus is read
     settings = [*_vocabulary_size(settings), *settings]
+    fixed = flatten(settings)
+    if fixed.get("data.streaming") and not {"train.steps", "train.minutes"} & fixed.keys():
+        raise ConfigError(
+            "data.streaming requires train.steps or train.minutes: the corpus is not counted",
+            hint="for example: --minutes 60, or --set train.steps=100000",
+        )
     return make_plan(_measure(request, _data_config(settings), notify), settings)
 
 
@@ -152,6 +159,9 @@ def _measure(
     # Use at least the largest `data.max_length` that can be chosen, so that the corpus statistics
     # are the same before and after the choice.
     max_length = max(MAX_LENGTH, data.max_length)
+
+    if data.streaming:
+        return measure_corpus(read_head(data.train, languages, BLOCK_PAIRS, max_length))
 
     def measure(notify: Notify) -> CorpusStats:
         corpus = request.reader.read(data.train, notify, languages)

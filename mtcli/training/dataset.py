@@ -9,6 +9,7 @@ from mtcli.config.sections import Config
 from mtcli.data.batches import batches_in_order
 from mtcli.data.corpus import Corpus
 from mtcli.data.encoding import EncodedCorpus
+from mtcli.data.streaming import StreamedCorpus
 from mtcli.distributed import Processes
 from mtcli.evaluation.scores import compute_scores
 from mtcli.models.base import TrainableModel
@@ -95,5 +96,11 @@ class Dataset:
     """Encoded training set, dev set and tokenizers of a run."""
 
     tokenizers: Tokenizers
-    train_set: EncodedCorpus
+    train_set: EncodedCorpus  # the head of the corpus if it is streamed
     dev_set: DevSet
+    stream: StreamedCorpus | None = None
+
+    @property
+    def n_pairs(self) -> int:
+        """Number of training pairs; 0 if the corpus is streamed, because they are not counted."""
+        return 0 if self.stream else len(self.train_set)

@@ -6,7 +6,7 @@ vocabulary, does not repeat it.
 
 import hashlib
 import mmap
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -74,6 +74,7 @@ class Preparation:
         self._cache = cache
         self._reader = reader or CorpusReader()
         self._on_progress = on_progress
+        self._languages = Languages(config.data.source_lang, config.data.target_lang)
         self.keys: list[str] = []  # entries in use
         self._new_keys: list[str] = []  # entries that were not in the cache
 
@@ -101,8 +102,7 @@ class Preparation:
 
         def write(directory: Path) -> dict[str, Any]:
             self._on_progress("training the vocabulary", 0, None)
-            n_pairs = options.sample_lines // 2 if options.is_shared else options.sample_lines
-            sample = self.split.train.sample(max(1, n_pairs))
+            sample = self.split.train.sample(self._n_sample_pairs)
             tokenizers = run_interruptibly(
                 lambda: train_tokenizers(sample.source, sample.target, options)
             )
@@ -113,7 +113,8 @@ class Preparation:
         entry = self._find_or_build(key, write)
         names = entry.values["names"]
         tokenizers = tokenizers_from_files({n: (entry.path / n).read_bytes() for n in names})
-        _notify_vocabulary(tokenizers, options.vocab_size, notify)
+        for text in describe_vocabulary(tokenizers, options.vocab_size):
+            notify(text)
         return tokenizers
 
     def dataset(self, notify: Notify) -> Dataset:
@@ -139,16 +140,22 @@ class Preparation:
         entry = self._cache.open(self._ids_key(tokenizers, summary.digest))
         for notice in entry.values["notices"]:
             notify(notice)
-        n_scored = self._config.train.validate_pairs
-        dev = summary.dev
         return Dataset(
             tokenizers,
             _open_ids(entry, "train", tokenizers),
-            DevSet(
-                _open_ids(entry, "dev", tokenizers),
-                scored_pairs=Corpus(dev.source[:n_scored], dev.target[:n_scored]),
-            ),
+            DevSet(_open_ids(entry, "dev", tokenizers), self._scored_pairs(summary)),
         )
+
+    def _scored_pairs(self, summary: SplitSummary) -> Corpus:
+        """Return the dev pairs that each validation translates."""
+        n_scored = min(self._config.train.validate_pairs, len(summary.dev))
+        return summary.dev.take(range(n_scored))
+
+    @property
+    def _n_sample_pairs(self) -> int:
+        """Number of pairs to train the vocabulary on."""
+        options = self._config.tokenizer
+        return max(1, options.sample_lines // 2) if options.is_shared else options.sample_lines
 
     def undo(self) -> None:
         """Remove the entries that this object has added to the cache."""
@@ -165,10 +172,9 @@ class Preparation:
 
     def _split_key(self) -> str | None:
         data = self._config.data
-        languages = Languages(data.source_lang, data.target_lang)
-        parts = [fingerprint(data.train, languages)]
+        parts = [fingerprint(data.train, self._languages)]
         if data.dev:
-            parts.append(fingerprint(data.dev, languages))
+            parts.append(fingerprint(data.dev, self._languages))
         if None in parts:
             return None
         filters = data.max_length, self._config.tokenizer.normalization, data.dev_pairs
@@ -179,11 +185,8 @@ class Preparation:
         notices: list[str] = []
         split = read_split(self._config, notices.append, self._reader)
         self.split = split
-        data = self._config.data
-        languages = Languages(data.source_lang, data.target_lang)
-        return SplitSummary(
-            split.digest, self._reader.languages(data.train, languages), split.dev, tuple(notices)
-        )
+        languages = self._reader.languages(self._config.data.train, self._languages)
+        return SplitSummary(split.digest, languages, split.dev, tuple(notices))
 
     def _write_summary(self, directory: Path) -> dict[str, Any]:
         summary = self._read_summary()
@@ -218,7 +221,7 @@ def read_split(config: Config, notify: Notify, reader: CorpusReader | None = Non
     reader = reader or CorpusReader()
     corpus = _read(reader, config.data.train, config, _prefixed("training", notify))
     if config.data.dev:
-        train, dev = corpus, _read(reader, config.data.dev, config, _prefixed("dev", notify))
+        train, dev = corpus, read_dev(config, notify, reader)
         origin = "from the dev files"
     else:
         train, dev = hold_out(corpus, config.data.dev_pairs)
@@ -235,6 +238,12 @@ def read_split(config: Config, notify: Notify, reader: CorpusReader | None = Non
     return CorpusSplit(train, dev)
 
 
+def read_dev(config: Config, notify: Notify, reader: CorpusReader) -> Corpus:
+    """Read the pairs of the dev set that `config` names."""
+    assert config.data.dev
+    return _read(reader, config.data.dev, config, _prefixed("dev", notify))
+
+
 def digest_by_seed(config: Config, reader: CorpusReader) -> str:
     """Return the digest of the mtcli 0.1.0 split, whose dev pairs depend on `train.seed`."""
     corpus = _read(reader, config.data.train, config, _ignore)
@@ -248,12 +257,13 @@ def _read(reader: CorpusReader, source: CorpusSource, config: Config, notify: No
     return drop_overlong(corpus, config.data.max_length, config.tokenizer.normalization, notify)
 
 
-def _notify_vocabulary(tokenizers: Tokenizers, requested: int, notify: Notify) -> None:
+def describe_vocabulary(tokenizers: Tokenizers, requested: int) -> Iterator[str]:
+    """Yield lines that state the size of a new vocabulary."""
     source, target = len(tokenizers.source), len(tokenizers.target)
     sizes = f"{source:,} shared" if tokenizers.is_shared else f"{source:,} and {target:,}"
-    notify(f"vocabulary: {sizes} pieces")
+    yield f"vocabulary: {sizes} pieces"
     if min(source, target) < requested:
-        notify(f"  the corpus is too small for tokenizer.vocab_size={requested}")
+        yield f"  the corpus is too small for tokenizer.vocab_size={requested}"
 
 
 def _prefixed(prefix: str, notify: Notify) -> Notify:

@@ -60,6 +60,7 @@ from mtcli.training.preparation import (
 from mtcli.training.resume import find_checkpoint, resume
 from mtcli.training.run_state import Listener, Run, RunContext, build_run
 from mtcli.training.stop_request import StopRequest, stop_on_signals
+from mtcli.training.streaming import StreamPreparation
 from mtcli.training.time_budget import estimate_steps
 
 
@@ -183,7 +184,8 @@ def _open_run(
     """
     progress = PreparationProgress(context.listener)
     context.reader.on_progress = partial(progress, "reading")
-    preparation = Preparation(config, context.cache, context.reader, progress)
+    kind = StreamPreparation if config.data.streaming else Preparation
+    preparation = kind(config, context.cache, context.reader, progress)
     is_new = not context.directory.exists()
     try:
         return _build_or_restore(config, context, options, lock, preparation)

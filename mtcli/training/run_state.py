@@ -118,7 +118,7 @@ class Run:
             step=step,
             bleu=bleu,
             signature=signature,
-            n_pairs=len(self.data.train_set),
+            n_pairs=self.data.n_pairs,
             weights=name,
         )
         save_weights(self.directory, weights, info)
@@ -159,7 +159,7 @@ class Run:
         options = self.config.data
         is_augmented = options.subword_sampling or options.word_dropout
         return BatchStream(
-            self.data.train_set,
+            self.data.stream or self.data.train_set,
             options.batch_tokens,
             self.config.train.seed,
             self.config.train.accumulate,

@@ -1,0 +1,91 @@
+"""Training directly from a corpus, without counting or storing it.
+
+Pairs are shuffled within blocks of consecutive pairs. A block has a fixed number of rows of the
+corpus, so a resumed run finds its place by skipping rows.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import TYPE_CHECKING
+
+from mtcli.data.corpus import Corpus
+from mtcli.data.encoding import EncodedCorpus, encode_fitting, join_blocks
+from mtcli.data.formats import open_corpus
+from mtcli.data.formats.base import Languages, Row
+from mtcli.errors import DataError
+from mtcli.tokenizer import MAX_PIECE_LENGTH, Tokenizers, replace_surrogates
+
+if TYPE_CHECKING:
+    from mtcli.config.base import CorpusSource
+
+BLOCK_PAIRS = 100_000
+
+
+def open_rows(source: "CorpusSource", languages: Languages) -> Iterator[Row]:
+    """Return the rows of all corpora of `source`, from the start."""
+    opened = [open_corpus(names, languages) for names in source.corpora]
+    is_stdin = any(name.rpartition(":")[2] == "-" for names in source.corpora for name in names)
+    if is_stdin or not all(path.is_file() for corpus in opened for path in corpus.files):
+        raise DataError(
+            f"cannot stream {source}: each epoch must read it again",
+            hint="save it to a file, or omit data.streaming",
+        )
+    return chain.from_iterable(corpus.rows for corpus in opened)
+
+
+def read_head(
+    source: "CorpusSource", languages: Languages, n_pairs: int, max_length: int
+) -> Corpus:
+    """Return the usable pairs among the first `n_pairs`, in memory."""
+    head = _usable(list(islice(open_rows(source, languages), n_pairs)), max_length)
+    if not len(head):
+        raise DataError(
+            f"the first {n_pairs:,} pairs of {source} are blank on one side or too long",
+            hint="check the format and the languages of the corpus, and data.max_length",
+        )
+    return head
+
+
+@dataclass(frozen=True)
+class StreamedCorpus:
+    """Training pairs that are read and encoded in each epoch."""
+
+    source: "CorpusSource"
+    languages: Languages
+    tokenizers: Tokenizers
+    max_length: int
+    dev_sources: frozenset[str]  # sentences to exclude
+
+    def blocks(self, start: int = 0) -> Iterator[EncodedCorpus]:
+        """Yield the blocks of an epoch from number `start` on."""
+        rows = open_rows(self.source, self.languages)
+        is_empty = start == 0
+        next(islice(rows, start * BLOCK_PAIRS, start * BLOCK_PAIRS), None)  # skip
+        while block := list(islice(rows, BLOCK_PAIRS)):
+            encoded = self._encode(block)
+            is_empty = is_empty and not len(encoded)
+            yield encoded
+        if is_empty:
+            raise DataError(
+                f"no pair of {self.source} can be used for training",
+                hint="check the corpus, its languages and data.max_length",
+            )
+
+    def _encode(self, rows: list[Row]) -> EncodedCorpus:
+        corpus = _usable(rows, self.max_length)
+        excluded = [row for row, line in enumerate(corpus.source) if line in self.dev_sources]
+        corpus = corpus.exclude(excluded)
+        blocks = encode_fitting(corpus, self.tokenizers, self.max_length)
+        return join_blocks((block for block, _ in blocks), self.tokenizers)
+
+
+def _usable(rows: list[Row], max_length: int) -> Corpus:
+    """Return the pairs that are not blank on a side and not certainly too long."""
+    limit = MAX_PIECE_LENGTH * max_length
+    kept = [row for row in rows if _is_usable(row[0], limit) and _is_usable(row[1], limit)]
+    return Corpus(*([replace_surrogates(row[side]) for row in kept] for side in (0, 1)))
+
+
+def _is_usable(line: str, limit: int) -> bool:
+    return len(line) <= limit and bool(line.strip())
