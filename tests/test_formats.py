@@ -303,17 +303,20 @@ def test_wmt_xml_has_references_and_documents(tmp_path):
 
 def test_wmt_sgml_tolerates_what_is_not_xml(tmp_path):
     source = (
-        '<srcset setid=x srclang=any>\n<DOC docid="d 1">\n<seg id=1>R&D <b> &lt;&#228;></seg>\n'
+        '<srcset setid=x srclang=any>\n<DOC docid="d 1">\n'
+        "<seg id=1>R&D <doc> &lt;&#228;></seg>\n<seg id=2>b</seg>"
     )
     target = (
-        '<refset trglang="de"><doc sysid="ref" docid="d 1"><SEG ID="1">F&E &amp;\nx</SEG></doc>'
+        '<refset trglang="de"><doc sysid="ref" docid="d 1">'
+        '<SEG ID="2">B</SEG><SEG ID="1">F&E &amp;\nx</SEG></doc>'
     )
     (tmp_path / "n-src.en.sgm").write_text(source)
     (tmp_path / "n-ref.de.sgm").write_text(target)
     (tmp_path / "other.sgm").write_text(target.replace("F", "G"))
-    assert rows_of([f"{tmp_path}/n-src.en.sgm"]) == [("R&D <b> <ä>", "F&E & x")]
-    assert rows_of([f"wmt:{tmp_path}/n-src.en.sgm#other.sgm"]) == [("R&D <b> <ä>", "G&E & x")]
-    assert open_corpus([f"{tmp_path}/n-src.en.sgm"]).languages == EN_DE
+    name = f"{tmp_path}/n-src.en.sgm"
+    assert rows_of([name]) == [("R&D <doc> <ä>", "F&E & x"), ("b", "B")]
+    assert rows_of([f"wmt:{name}#other.sgm"]) == [("R&D <doc> <ä>", "G&E & x"), ("b", "B")]
+    assert open_corpus([name]).languages == EN_DE
 
 
 def test_zip_members_are_selected(tmp_path):

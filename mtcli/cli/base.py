@@ -105,6 +105,24 @@ app = typer.Typer(
 ModelDirectory = Annotated[
     Path, typer.Argument(metavar="MODEL", help="Model directory written by `mtcli train`.")
 ]
+SourceLang = Annotated[
+    str | None,
+    typer.Option(
+        metavar="CODE",
+        help="Language code of the source, such as en or pt-BR.",
+        show_default="from the corpus or the model",
+        rich_help_panel=INPUT_OUTPUT,
+    ),
+]
+TargetLang = Annotated[
+    str | None,
+    typer.Option(
+        metavar="CODE",
+        help="Language code of the target.",
+        show_default="from the corpus or the model",
+        rich_help_panel=INPUT_OUTPUT,
+    ),
+]
 OutputDirectory = Annotated[
     Path,
     typer.Option(

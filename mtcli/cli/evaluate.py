@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mtcli.cli import options as opts
-from mtcli.cli.base import INPUT_OUTPUT, Command, Quiet, app
+from mtcli.cli.base import INPUT_OUTPUT, Command, Quiet, SourceLang, TargetLang, app
 from mtcli.cli.progress import progress_bar
 from mtcli.config.search import EngineOptions
 
@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 )
 def evaluate(
     files: Annotated[
-        list[Path],
+        list[str],
         typer.Argument(
             metavar="[MODEL SOURCE] REFERENCE...",
-            help="Model and source file (without --hypothesis), then the references.",
+            help="Model and source file (without --hypothesis), then the references; or MODEL and "
+            "a corpus of another format, such as test.tsv or newstest2021.en-de.xml.",
         ),
     ],
     hypothesis: Annotated[
@@ -38,6 +39,8 @@ def evaluate(
             rich_help_panel=INPUT_OUTPUT,
         ),
     ] = None,
+    source_lang: SourceLang = None,
+    target_lang: TargetLang = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print JSON.", rich_help_panel=INPUT_OUTPUT)
     ] = False,
@@ -55,11 +58,15 @@ def evaluate(
     from mtcli.evaluation.evaluate import evaluate_model, evaluate_translations
     from mtcli.translation.translator import Translator
 
-    if hypothesis is None and len(files) < 3:
+    if hypothesis is None and len(files) < 2:
         raise typer.BadParameter(
-            "expected MODEL SOURCE REFERENCE... or --hypothesis FILE REFERENCE"
+            "expected MODEL SOURCE REFERENCE..., MODEL CORPUS or --hypothesis FILE REFERENCE"
         )
-    lines, *references = read_aligned([hypothesis, *files] if hypothesis else files[1:])
+    if hypothesis is None and len(files) == 2:
+        lines, *references = _read_corpus(Path(files[0]), files[1], source_lang, target_lang)
+    else:
+        paths = [Path(file) for file in files]
+        lines, *references = read_aligned([hypothesis, *paths] if hypothesis else paths[1:])
     if hypothesis:
         result = evaluate_translations(lines, references)
     else:
@@ -79,6 +86,22 @@ def evaluate(
                 translator, lines, references, options=options, on_progress=on_progress
             )
     typer.echo(result.to_json() if as_json else str(result))
+
+
+def _read_corpus(
+    model: Path, name: str, source_lang: str | None, target_lang: str | None
+) -> list[list[str]]:
+    """Return the source lines and each list of references of a corpus.
+
+    The languages are those of the model unless the user specifies them.
+    """
+    from mtcli.data.corpus import read_references
+    from mtcli.data.formats.base import Languages
+    from mtcli.model_dir.directory import load_saved_config
+
+    data = load_saved_config(model).data
+    languages = Languages(source_lang or data.source_lang, target_lang or data.target_lang)
+    return read_references(name, languages)
 
 
 @contextmanager

@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mtcli.cli.base import INPUT_OUTPUT, Command, OutputDirectory, Quiet, Verbose, app
+from mtcli.cli.base import (
+    INPUT_OUTPUT,
+    Command,
+    OutputDirectory,
+    Quiet,
+    SourceLang,
+    TargetLang,
+    Verbose,
+    app,
+)
 from mtcli.cli.completion import complete_recipe
 from mtcli.cli.launcher import launch_processes
 from mtcli.signals import raise_on_signals
@@ -82,24 +91,8 @@ def train(
             rich_help_panel=INPUT_OUTPUT,
         ),
     ] = None,
-    source_lang: Annotated[
-        str | None,
-        typer.Option(
-            metavar="CODE",
-            help="Language code of the source, such as en or pt-BR.",
-            show_default="from file suffixes or the corpus",
-            rich_help_panel=INPUT_OUTPUT,
-        ),
-    ] = None,
-    target_lang: Annotated[
-        str | None,
-        typer.Option(
-            metavar="CODE",
-            help="Language code of the target.",
-            show_default="from file suffixes or the corpus",
-            rich_help_panel=INPUT_OUTPUT,
-        ),
-    ] = None,
+    source_lang: SourceLang = None,
+    target_lang: TargetLang = None,
     cache: Annotated[
         Path | None,
         typer.Option(

@@ -204,6 +204,14 @@ def read_corpus(
     return CorpusReader().read(source, notify, languages)
 
 
+def read_references(name: str, languages: Languages) -> list[list[str]]:
+    """Return the source lines and each list of references of a test set of any format."""
+    rows = list(open_corpus([name], languages).rows)
+    if not rows:
+        raise DataError(f"{name} has no sentence pairs", hint="check how the file was made")
+    return [list(side) for side in zip(*rows, strict=True)]
+
+
 def drop_overlong(corpus: Corpus, max_length: int, normalization: str, notify: Notify) -> Corpus:
     """Return `corpus` without pairs that are too long for `max_length` pieces.
 
