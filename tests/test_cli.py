@@ -258,7 +258,7 @@ def test_checking_whether_a_directory_can_be_created_leaves_no_files(tmp_path):
         ["train", "a.en", "a.de", "--dev", "a", "b", "--dev-corpus", "c", "--out", "x"],
         ["train", "--nonsense"],
         ["train", "a.en", "a.de", "--out", "x", "--stop-after", "nan"],
-        ["evaluate", "model", "source"],
+        ["evaluate", "model"],
         ["translate"],
         ["translate", "model", "--engine", "warp"],
         ["translate", "model", "--quantization", "int4"],

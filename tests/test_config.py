@@ -62,7 +62,10 @@ def test_an_override_beats_the_file_and_the_file_beats_the_default(load):
         ),
         ("train: {}", "data.train: required; give SOURCE and TARGET"),
         ("data: {}", "data.train: required; give SOURCE and TARGET"),
-        ("data: {train: [a, b, c]}", "data.train: must be a corpus name, two files [source, target]"),
+        (
+            "data: {train: [a, b, c]}",
+            "data.train: must be a corpus name, two files [source, target]",
+        ),
         (DATA + "model: {arch: cnn}", "model.arch: must be one of 'transformer', 'decoder_only',"),
         (
             DATA + "model: {arch: rnn, n_heads: 2}",
