@@ -86,6 +86,7 @@ def _install(killer: KillAtWrite) -> None:
     """Wrap all functions that change files in a model directory."""
     from mtcli.model_dir import weights
     from mtcli.reporting import log
+    from mtcli.training import preparation
 
     def first_argument(path: Any, *_: Any, **__: Any) -> Path | None:
         return Path(path) if isinstance(path, str | Path) else None
@@ -93,21 +94,26 @@ def _install(killer: KillAtWrite) -> None:
     def second_argument(_: Any, path: Any, *__: Any) -> Path | None:
         return Path(path)
 
+    def ids_file(directory: Path, name: str, *_: Any) -> Path:
+        return directory / f"{name}.source.ids"
+
     def no_path(*_: Any, **__: Any) -> None:
         return None  # the call cannot be interrupted halfway
 
     for name, path_of in (
         ("write_bytes", first_argument),
+        ("write_text", first_argument),
         ("replace", no_path),
         ("unlink", no_path),
     ):
         setattr(Path, name, killer.wrap(getattr(Path, name), path_of))
-    for name in ("touch", "chmod", "mkdir"):
+    for name in ("touch", "chmod", "mkdir", "rename", "rmdir"):
         setattr(Path, name, killer.wrap(getattr(Path, name), no_path))
     os.fsync = killer.wrap(os.fsync, no_path)
     os.truncate = killer.wrap(os.truncate, no_path)
     shutil.rmtree = killer.wrap(shutil.rmtree, no_path)
     weights.save_file = killer.wrap(weights.save_file, second_argument)
+    preparation._write_blocks = killer.wrap(preparation._write_blocks, ids_file)
     log.append_bytes = killer.wrap(log.append_bytes, first_argument)
 
 

@@ -7,11 +7,19 @@ from pathlib import Path
 
 import pytest
 
+from corpus_files import WRITERS
 from mtcli.cli.base import app
-from processes import output_of
+from processes import output_of, run
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+CORPORA = ROOT / "docs" / "corpora.md"
+NEEDS_NETWORK = ("mtcli train hf:wmt/wmt14/de-en",)  # how these commands start
+# Files that the commands on the page of corpora read.
+CORPUS_FILES = (
+    *("csv", "jsonl", "nested jsonl", "parquet", "feather", "saved splits", "tmx", "xliff 1.2"),
+    *("po", "wmt xml", "wmt sgml pair", "zip"),
+)
 FAST = {
     "train.steps": 8,
     "train.warmup": 1,
@@ -29,9 +37,20 @@ def blocks(page: Path, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", text, flags=re.M | re.S)
 
 
+def examples(page: Path) -> list[tuple[str, list[str]]]:
+    """Return the commands that a page shows after a `$` prompt, and the lines of their output."""
+    text = "".join(blocks(page, "console"))
+    found = re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", text, flags=re.M)
+    return [
+        (command, output.splitlines())
+        for command, output in found
+        if not command.startswith(NEEDS_NETWORK)
+    ]
+
+
 def commands(page: Path) -> list[str]:
-    """Return the commands that a page shows after a `$` prompt."""
-    return re.findall(r"^\$ (.*)$", "".join(blocks(page, "console")), flags=re.M)
+    """Return the commands on a page that need no network."""
+    return [command for command, _ in examples(page)]
 
 
 @pytest.fixture(scope="module")
@@ -40,17 +59,26 @@ def directory(tmp_path_factory) -> Path:
     directory = tmp_path_factory.mktemp("readme")
     for name in ("data", "configs"):
         (directory / name).symlink_to(ROOT / name)
+    sides = (ROOT / "data" / "demo" / f"dev.{code}" for code in ("en", "de"))
+    lines = (side.read_text(encoding="utf-8").splitlines() for side in sides)
+    pairs = list(zip(*lines, strict=True))
+    for name in CORPUS_FILES:
+        WRITERS[name](directory, pairs)
     run_all(commands(ROOT / "README.md"), directory)
     return directory
 
 
-def run_all(lines: list[str], directory: Path) -> None:
-    """Run the commands, but shorten the training."""
+def run_all(lines: list[str], directory: Path) -> list[str]:
+    """Run the commands, but shorten the training; return the output of each one."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     faster = "".join(f" --set {key}={value}" for key, value in FAST.items())
+    outputs = []
     for line in lines:
         command = ["bash", "-o", "pipefail", "-c", line + (faster if "mtcli train" in line else "")]
-        output_of(command, cwd=directory, env={**os.environ, "PATH": path})
+        result = run(command, cwd=directory, env={**os.environ, "PATH": path})
+        assert result.returncode == 0, f"{line}\n{result.stderr}"
+        outputs.append(result.stderr + result.stdout)
+    return outputs
 
 
 def test_the_commands_in_the_readme_succeed(directory):
@@ -58,9 +86,19 @@ def test_the_commands_in_the_readme_succeed(directory):
     assert (directory / "runs" / "demo" / "model.safetensors").is_file()
 
 
-@pytest.mark.parametrize("page", PAGES[1:], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES[1:] if page != CORPORA], ids=lambda page: page.name
+)
 def test_the_commands_on_every_page_succeed(directory, page):
     run_all(commands(page), directory)
+
+
+def test_the_commands_on_the_page_of_corpora_print_the_lines_that_it_shows(directory):
+    outputs = run_all(commands(CORPORA), directory)
+    for (command, shown), output in zip(examples(CORPORA), outputs, strict=True):
+        missing = [line for line in shown if line not in ("...", *output.splitlines())]
+        assert not missing, command
+    assert len(outputs) > len(CORPUS_FILES)
 
 
 @pytest.mark.long

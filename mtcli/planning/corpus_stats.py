@@ -39,6 +39,7 @@ class SideStats:
     words: float  # estimated for scripts without spaces
     probe_pieces: float  # with the probe vocabulary of `measure_corpus`
     p99_characters: int  # 99th percentile
+    bytes: float = 0.0  # in UTF-8
 
     def estimate_pieces(self, n_merges: float) -> float:
         """Estimate the mean number of pieces per line, given `n_merges` multi-character pieces.
@@ -134,6 +135,7 @@ def _measure_side(lines: Sequence[str], probe: sentencepiece.SentencePieceProces
         words=sum(map(_n_words, unseen)) / n_probed * characters,
         probe_pieces=n_pieces / n_probed * characters,
         p99_characters=int(np.quantile(lengths, 0.99)),
+        bytes=float(np.mean([len(line.encode()) for line in lines])),
     )
 
 

@@ -18,8 +18,10 @@ _GPU_GFLOPS = 20_000  # assumed for small models; GPUs are not measured
 _GPU_STEP_SECONDS = 0.03  # kernel launch overhead of a step
 
 _BASE_MEMORY = 350_000_000  # bytes that torch itself uses
-_STRING_OVERHEAD = 60  # bytes of a Python string besides its characters
-_NUMBER_SIZE = 4  # bytes of a float or an id
+_PAIR_MEMORY = 48  # bytes per pair to shuffle and sort an epoch; text and ids are on disk
+_TRAINER_MEMORY = 27  # bytes per character of the text that SentencePiece is trained on
+_NUMBER_SIZE = 4  # bytes of a float
+_OFFSET_SIZE = 8  # bytes of the position of a sentence in the file of ids
 _LOGITS = 3 * 2**22  # logits in memory at once; the loss computes them in chunks
 
 
@@ -141,7 +143,10 @@ def _validation_seconds(config: Config, work: Workload, tokens_per_second: float
 
 
 def _peak_memory(config: Config, stats: CorpusStats, work: Workload, *, is_on_gpu: bool) -> int:
-    """Return the bytes of weights, gradients, optimizer state, activations and corpus."""
+    """Return the bytes of weights, gradients, optimizer state, activations and data.
+
+    On a CPU, training the vocabulary may need more than training the model.
+    """
     model, size = config.model, config.tokenizer.vocab_size
     # Weights, gradients, two optimizer states and the moving average.
     copies = 4 if config.train.ema is None else 5
@@ -152,8 +157,29 @@ def _peak_memory(config: Config, stats: CorpusStats, work: Workload, *, is_on_gp
     )
     # Calibrated with the same model as the speed and 4,096 tokens: a peak of 1.0 GB.
     activations = 3.3 * outputs + _LOGITS
-    corpus = work.tokens * _NUMBER_SIZE + work.n_pairs * (
-        stats.source.characters + stats.target.characters + 2 * _STRING_OVERHEAD
-    )
     numbers = copies * model.n_parameters(size, size) + activations
-    return round(_BASE_MEMORY + numbers * _NUMBER_SIZE + (0 if is_on_gpu else corpus))
+    if is_on_gpu:
+        return round(_BASE_MEMORY + numbers * _NUMBER_SIZE)
+    training = numbers * _NUMBER_SIZE + work.n_pairs * _PAIR_MEMORY
+    n_characters = stats.source.characters + stats.target.characters
+    trainer = _TRAINER_MEMORY * n_characters * _vocabulary_pairs(config, work.n_pairs)
+    return round(_BASE_MEMORY + max(training, trainer))
+
+
+def _vocabulary_pairs(config: Config, n_pairs: int) -> int:
+    """Return the number of pairs that the tokenizer is trained on."""
+    options = config.tokenizer
+    if options.model or config.train.start_from:
+        return 0
+    return min(n_pairs, options.sample_lines // 2 if options.is_shared else options.sample_lines)
+
+
+def disk_space(config: Config, stats: CorpusStats) -> int:
+    """Return the bytes that the prepared data needs on disk while the corpus is encoded."""
+    if config.data.streaming:
+        return 0
+    work = estimate_workload(config, stats)
+    id_size = 2 if config.tokenizer.vocab_size <= 2**16 else 4
+    ids = work.tokens * id_size + work.n_pairs * 2 * _OFFSET_SIZE
+    text = work.n_pairs * (stats.source.bytes + stats.target.bytes + 2)
+    return round(ids + text)

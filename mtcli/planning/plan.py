@@ -9,8 +9,8 @@ from mtcli.config.sections import Config
 from mtcli.hardware import Hardware, detect_hardware
 from mtcli.planning.choices import Choice, choose
 from mtcli.planning.corpus_stats import CorpusStats
-from mtcli.planning.estimate import Estimate, estimate, round_to_digits
-from mtcli.reporting.messages import format_duration
+from mtcli.planning.estimate import Estimate, disk_space, estimate, round_to_digits
+from mtcli.reporting.messages import format_duration, format_size
 
 _BYTES_PER_PARAMETER = 4 * 4  # weight, gradient and two optimizer states in float32
 
@@ -54,6 +54,7 @@ def plan_lines(plan: Plan) -> list[str]:
         "machine": _describe_hardware(plan.hardware),
         "model": f"{plan.estimate.n_parameters:,} parameters: {plan.config.model.summary()}",
         "memory": _describe_memory(plan),
+        "disk": _describe_disk(plan),
         "time": _describe_time(plan),
     }
     lines = [corpus_line(plan), *(_line(name, text) for name, text in facts.items())]
@@ -103,6 +104,13 @@ def _describe_memory(plan: Plan) -> str:
     is_model_too_large = _BYTES_PER_PARAMETER * plan.estimate.n_parameters > available
     cause = "model.d_model or the number of layers" if is_model_too_large else "data.batch_tokens"
     return f"{text}; may not fit: reduce {cause}"
+
+
+def _describe_disk(plan: Plan) -> str:
+    needed = disk_space(plan.config, plan.stats)
+    if not needed:
+        return "nothing but checkpoints: the corpus is streamed"
+    return f"about {format_size(needed)} for prepared data, besides checkpoints"
 
 
 def _describe_time(plan: Plan) -> str:
