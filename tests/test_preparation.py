@@ -22,11 +22,11 @@ from mtcli.data.batches import BatchStream, DataPosition
 from mtcli.data.cache import DataCache
 from mtcli.data.corpus import CorpusReader
 from mtcli.distributed import Processes
-from mtcli.errors import ConfigError, DataError
+from mtcli.errors import CheckpointError, ConfigError, DataError
 from mtcli.model_dir.directory import load_saved_config
 from mtcli.reporting.events import Finished, Notice, StepDone
 from mtcli.tokenizer import load_trained_tokenizer
-from mtcli.training import preparation, run
+from mtcli.training import open_run, preparation
 from mtcli.training.preparation import Preparation
 from mtcli.training.run import RunOptions, train_run
 from mtcli.training.run_state import RunContext
@@ -244,8 +244,8 @@ def test_machines_with_different_pairs_are_refused(tiny_config, tmp_path, tokeni
     summary = prepared.summary
     other = replace(summary, digest="other pairs")
     with pytest.raises(DataError, match="the machines have different sentence pairs"):
-        run._prepare_data(prepared, other, tokenizers, context, ignore)
-    assert run._prepare_data(prepared, summary, tokenizers, context, ignore).n_pairs == 54
+        open_run._prepare_data(prepared, other, tokenizers, context, ignore)
+    assert open_run._prepare_data(prepared, summary, tokenizers, context, ignore).n_pairs == 54
 
 
 # The user's SentencePiece model.
@@ -383,3 +383,14 @@ def test_streaming_with_dev_files_uses_all_other_pairs(streaming_config, tmp_pat
     data = stream(config, tmp_path)
     assert sum(map(len, data.stream.blocks())) == 50
     assert len(data.dev_set.scored_pairs) == 10
+
+
+def test_a_finished_streaming_run_is_complete(streaming_config, tmp_path):
+    train_run(streaming_config, tmp_path / "run", ignore)
+    events: list = []
+    assert isinstance(train_run(streaming_config, tmp_path / "run", events.append), Finished)
+    assert "is already complete" in events[-2].text
+    path = streaming_config.data.train.text_files[0]
+    path.write_text(path.read_text().replace("dog", "cat"))
+    with pytest.raises(CheckpointError, match="trained on different sentence pairs"):
+        train_run(streaming_config, tmp_path / "run", ignore)

@@ -40,6 +40,22 @@ Listener = Callable[[Event], None]
 
 
 @dataclass(frozen=True)
+class RunOptions:
+    """Options of one `mtcli train` command that do not change the trained model."""
+
+    fresh: bool = False  # start over, even if the directory holds a run
+    stop_after: float | None = None  # minutes
+    tensorboard: bool = False  # also write TensorBoard event files
+    plan: tuple[str, ...] = ()  # lines that describe the settings chosen for a new run
+    check_data: bool = True  # compare the corpus files with those of a completed run
+    reader: CorpusReader | None = None  # corpora that planning has already read
+    cache: Path | None = None  # data cache to share with other runs, instead of one per run
+
+
+DEFAULTS = RunOptions()
+
+
+@dataclass(frozen=True)
 class RunContext:
     """Environment of a run: directory, device, processes, listener, corpora and start time."""
 
