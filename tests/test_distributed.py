@@ -52,10 +52,11 @@ def scores(directory) -> list[float]:
 @pytest.mark.parametrize(
     ("size", "settings"),
     [
-        (3, {}),  # divides neither the number of batches nor that of matrices
+        # 3 divides neither the number of batches nor that of matrices.
+        pytest.param(3, {}, marks=pytest.mark.long),
         (2, {"train.accumulate": 2, "train.optimizer": "adamw", "data.subword_sampling": 0.1}),
         (2, {"train.sharding": "full"}),
-        (2, {"model": RNN}),
+        pytest.param(2, {"model": RNN}, marks=pytest.mark.long),
         pytest.param(2, {"model": RNN, "train.sharding": "full"}, marks=pytest.mark.long),
         pytest.param(2, {"model": DECODER_ONLY, "train.sharding": "full"}, marks=pytest.mark.long),
     ],
@@ -129,6 +130,7 @@ def train_and_check_shards(config, directory) -> None:
     train(config, directory)
 
 
+@pytest.mark.long
 def test_a_sharded_model_is_resharded_after_validation(config, tmp_path):
     config = with_overrides(config, [("train.sharding", "full"), ("train.steps", 4)])
     run_in_processes(train_and_check_shards, 2, config, tmp_path / "run")

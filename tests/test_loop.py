@@ -231,7 +231,7 @@ def test_divergence_rolls_back_and_halves_the_learning_rate(
     assert [e["step"] for e in logged if e["event"] == "validation"] == [4, 8, 12]
 
 
-@pytest.mark.parametrize("how", ["signal", "clock"])
+@pytest.mark.parametrize("how", [pytest.param("signal", marks=pytest.mark.long), "clock"])
 def test_the_rollback_step_does_not_depend_on_interruptions(
     tiny_config, tmp_path, monkeypatch, how
 ):
@@ -359,7 +359,9 @@ def test_a_run_without_an_intact_checkpoint_is_not_resumed(tiny_config, tmp_path
     assert events[-1].text == f"{path} is damaged (its checksum is wrong)"
 
 
-@pytest.mark.parametrize("at", [0.3, 0.6, 0.95])
+@pytest.mark.parametrize(
+    "at", [*(pytest.param(at, marks=pytest.mark.long) for at in (0.3, 0.95)), 0.6]
+)
 def test_a_single_wrong_bit_in_a_checkpoint_is_detected(tiny_config, tmp_path, at):
     def crash(event):
         if isinstance(event, StepDone) and event.step == 10:

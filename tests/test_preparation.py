@@ -193,6 +193,7 @@ def test_large_vocabularies_are_stored_with_more_bits(tokenizers, monkeypatch):
     assert preparation._id_type(tokenizers) is np.int32
 
 
+@pytest.mark.long
 def test_only_the_first_process_reads_the_corpus(tiny_config, tmp_path):
     run_in_processes(read_only_in_rank_0, 2, tiny_config, tmp_path / "run")
     assert (tmp_path / "run" / "model.safetensors").exists()
@@ -350,6 +351,7 @@ def test_epochs_and_blocks_of_a_stream_are_shuffled_differently(streaming_config
     assert len({str(plan) for plan in plans}) == 4
 
 
+@pytest.mark.long
 def test_a_killed_streaming_run_gives_the_same_result(streaming_config, tmp_path):
     killing.attempt(streaming_config, tmp_path / "uninterrupted")
     at_write = 30

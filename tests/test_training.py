@@ -186,7 +186,9 @@ class CrashError(Exception):
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
-@pytest.mark.parametrize("crash_at", [1, 4, 6, 11])
+@pytest.mark.parametrize(
+    "crash_at", [1, 6, *(pytest.param(step, marks=pytest.mark.long) for step in (4, 11))]
+)
 def test_a_crash_does_not_change_the_result(tiny_config, tmp_path, optimizer, crash_at):
     config = with_settings(tiny_config, "train", optimizer=optimizer, accumulate=2)
     train_run(config, tmp_path / "uninterrupted", lambda _: None)
