@@ -93,6 +93,14 @@ def test_the_languages_of_the_corpus_are_saved(tiny_config, tmp_path):
     assert isinstance(again, Finished)
 
 
+def test_standard_input_is_read_once(tiny_config, tmp_path, monkeypatch):
+    pipe = types.SimpleNamespace(buffer=io.BytesIO(corpus_files.tsv(tiny_pairs())))
+    monkeypatch.setattr("sys.stdin", pipe)
+    config = with_overrides(tiny_config, [("data.train", "tsv:-"), *LANGUAGES])
+    found = prepare(config, tmp_path / "1")
+    assert batches(found) == batches(prepare(tiny_config, tmp_path / "2"))
+
+
 # Cache.
 
 

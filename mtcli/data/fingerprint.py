@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mtcli.data.cache import cache_key, file_digest
-from mtcli.data.formats import open_corpus
+from mtcli.data.formats import is_read_once, open_corpus
 from mtcli.data.formats.base import Languages
 
 if TYPE_CHECKING:
@@ -22,9 +22,11 @@ def fingerprint(source: "CorpusSource", languages: Languages) -> str | None:
         for names, stripped in zip(
             source.corpora, _without_directories(source).corpora, strict=True
         ):
+            if is_read_once(names):
+                return None
             opened = open_corpus(names, languages)
-            if not opened.version and not all(map(Path.is_file, opened.files or [Path("-")])):
-                return None  # standard input, a pipe, or a dataset without a version
+            if not opened.version and not opened.files:
+                return None  # a dataset without a version
             digests = list(pool.map(file_digest, opened.files))
             parts.append([stripped, opened.version, digests])
     return cache_key("corpus", parts)

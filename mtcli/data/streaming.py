@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from mtcli.data.corpus import Corpus
 from mtcli.data.encoding import EncodedCorpus, encode_fitting, join_blocks
-from mtcli.data.formats import open_corpus
+from mtcli.data.formats import is_read_once, open_corpus
 from mtcli.data.formats.base import Languages, Row
 from mtcli.errors import DataError
 from mtcli.tokenizer import MAX_PIECE_LENGTH, Tokenizers, replace_surrogates
@@ -24,13 +24,12 @@ BLOCK_PAIRS = 100_000
 
 def open_rows(source: "CorpusSource", languages: Languages) -> Iterator[Row]:
     """Return the rows of all corpora of `source`, from the start."""
-    opened = [open_corpus(names, languages) for names in source.corpora]
-    is_stdin = any(name.rpartition(":")[2] == "-" for names in source.corpora for name in names)
-    if is_stdin or not all(path.is_file() for corpus in opened for path in corpus.files):
+    if any(is_read_once(names) for names in source.corpora):
         raise DataError(
             f"cannot stream {source}: each epoch must read it again",
             hint="save it to a file, or omit data.streaming",
         )
+    opened = [open_corpus(names, languages) for names in source.corpora]
     return chain.from_iterable(corpus.rows for corpus in opened)
 
 

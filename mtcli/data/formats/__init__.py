@@ -39,6 +39,7 @@ __all__ = [
     "Location",
     "OpenedCorpus",
     "Row",
+    "is_read_once",
     "open_corpus",
     "recognize_format",
 ]
@@ -80,6 +81,14 @@ def open_corpus(names: Sequence[str], languages: Languages = UNKNOWN_LANGUAGES) 
         f"a corpus has one or two names, not {len(names)}: {' '.join(names)}",
         hint=f"quote patterns, so that the shell does not expand them; {_EXAMPLE}",
     )
+
+
+def is_read_once(names: Sequence[str]) -> bool:
+    """Return whether a corpus can be opened only once: standard input or a pipe."""
+    paths = (
+        names if len(names) == 2 else [_parse(name, UNKNOWN_LANGUAGES)[1].name for name in names]
+    )
+    return any(is_pipe(path) for path in paths)
 
 
 def _open_one(name: str, languages: Languages) -> OpenedCorpus:

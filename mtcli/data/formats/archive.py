@@ -85,7 +85,7 @@ def _choose(members: dict[str, ZipInfo], location: Location) -> list[ZipInfo]:
     raise DataError(
         f"{location}: source and target are not clear; its members are "
         f"{', '.join(members) or 'none'}",
-        hint=f"state the languages, or select the members: {location}#SOURCE,TARGET",
+        hint=f"set --source-lang and --target-lang, or select: {location}#SOURCE,TARGET",
     )
 
 

@@ -91,7 +91,7 @@ def _choose(start: _Start, location: Location) -> Languages:
     raise DataError(
         f"{location}: source and target language are not clear; the first unit has "
         f"{', '.join(start.codes) or 'no languages'}",
-        hint="state the languages, for example en and de",
+        hint="set --source-lang and --target-lang, for example en and de",
     )
 
 

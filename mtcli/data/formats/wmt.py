@@ -147,7 +147,7 @@ def _side(doc: Element, name: str, language: str | None, location: Location) -> 
         raise DataError(
             f"{location}, line {line_of(doc):,}: the document {doc.get('id', '')} has no {name} in "
             f"{language or 'any language'}; it has {', '.join(codes) or 'no texts'}",
-            hint="state the languages of the test set",
+            hint="set --source-lang and --target-lang to languages of the test set",
         )
     return _segments(found[0])
 

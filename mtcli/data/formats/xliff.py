@@ -93,7 +93,7 @@ def _check_languages(start: _Start, location: Location) -> None:
                 f"{location}, line {start.line:,}: translates {start.source} to "
                 f"{start.target or '?'}, not {languages.source or '?'} to "
                 f"{languages.target or '?'}",
-                hint="state the languages of the file, or leave the file out",
+                hint="set --source-lang and --target-lang, or leave the file out",
             )
 
 
