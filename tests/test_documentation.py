@@ -93,6 +93,7 @@ def test_the_commands_on_every_page_succeed(directory, page):
     run_all(commands(page), directory)
 
 
+@pytest.mark.long
 def test_the_commands_on_the_page_of_corpora_print_the_lines_that_it_shows(directory):
     outputs = run_all(commands(CORPORA), directory)
     for (command, shown), output in zip(examples(CORPORA), outputs, strict=True):

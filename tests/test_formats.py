@@ -512,3 +512,19 @@ def test_local_files_leave_no_cache(tmp_path, monkeypatch):
     for kind in ("parquet", "feather", "saved splits"):
         assert rows_of(WRITERS[kind](tmp_path, PAIRS)) == PAIRS
     assert not cache.exists()
+
+
+@pytest.mark.parametrize("name", ["x.tsv", "x.csv"])
+def test_a_first_line_of_two_language_codes_is_a_header(tmp_path, name):
+    separator = "," if name.endswith("csv") else "\t"
+    lines = [("en", "de"), ("yes", "ja"), ("no", "nein")]
+    (tmp_path / name).write_text("".join(f"{separator.join(line)}\n" for line in lines))
+    opened = open_corpus([str(tmp_path / name)])
+    assert opened.languages == Languages("en", "de")
+    assert list(opened.rows) == lines[1:]
+
+
+def test_one_language_is_enough_if_only_one_other_field_is_a_language_code(tmp_path):
+    (tmp_path / "x.jsonl").write_text('{"id": "7", "de": "ja", "en": "yes"}\n')
+    opened = open_corpus([str(tmp_path / "x.jsonl")], Languages("en"))
+    assert list(opened.rows) == [("yes", "ja")]

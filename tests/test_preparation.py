@@ -93,6 +93,35 @@ def test_the_languages_of_the_corpus_are_saved(tiny_config, tmp_path):
     assert isinstance(again, Finished)
 
 
+def reversed_tmx(path, pairs):
+    """Write a TMX file whose source language is German; return its name."""
+    text = corpus_files.tmx(pairs).decode().replace('srclang="en-US"', 'srclang="de-DE"')
+    assert 'srclang="de-DE"' in text
+    path.write_text(text)
+    return str(path)
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_the_languages_of_the_first_corpus_apply_to_all(tiny_config, tmp_path, is_streamed):
+    files = [str(path) for path in tiny_config.data.train.text_files]
+    name = reversed_tmx(tmp_path / "memory.tmx", tiny_pairs()[:9])
+    settings = [
+        ("data.train", [{"corpus": files}, {"corpus": name}]),
+        ("data.dev", name),
+        ("data.streaming", is_streamed),
+    ]
+    config = with_overrides(tiny_config, settings)
+    kind = StreamPreparation if is_streamed else Preparation
+    found = kind(config, DataCache(tmp_path / "cache"))
+    assert list(found.summary.dev.source) == [source for source, _ in tiny_pairs()[:9]]
+    assert (found.summary.languages.source, found.summary.languages.target) == ("en", "de")
+    data = found.dataset(ignore)
+    [*blocks] = (data.stream or data.train_set).blocks()
+    vocabulary = data.tokenizers.source.vocabulary
+    texts = {"".join(vocabulary[i] for i in b.source[row]) for b in blocks for row in range(len(b))}
+    assert not any("Hund" in text for text in texts)
+
+
 def test_standard_input_is_read_once(tiny_config, tmp_path, monkeypatch):
     pipe = types.SimpleNamespace(buffer=io.BytesIO(corpus_files.tsv(tiny_pairs())))
     monkeypatch.setattr("sys.stdin", pipe)

@@ -1,5 +1,6 @@
 """`mtcli evaluate`: score a model or a file of translations."""
 
+import functools
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from mtcli.config.search import EngineOptions
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from mtcli.data.formats.base import Languages
     from mtcli.translation.line_translator import OnProgress
 
 
@@ -54,7 +56,10 @@ def evaluate(
     device: opts.Device = "auto",
 ) -> None:
     """Compute BLEU and chrF of translations, with signatures and 95% confidence intervals."""
-    from mtcli.data.lines import read_aligned
+    from mtcli.data.corpus import read_references
+    from mtcli.data.formats import has_known_suffix
+    from mtcli.data.formats.base import Languages
+    from mtcli.data.lines import read_aligned, read_lines
     from mtcli.evaluation.evaluate import evaluate_model, evaluate_translations
     from mtcli.translation.translator import Translator
 
@@ -62,8 +67,13 @@ def evaluate(
         raise typer.BadParameter(
             "expected MODEL SOURCE REFERENCE..., MODEL CORPUS or --hypothesis FILE REFERENCE"
         )
+    notify = _ignore if quiet else functools.partial(typer.echo, err=True)
     if hypothesis is None and len(files) == 2:
-        lines, *references = _read_corpus(Path(files[0]), files[1], source_lang, target_lang)
+        languages = _languages(Path(files[0]), source_lang, target_lang)
+        lines, *references = read_references(files[1], languages, notify)
+    elif hypothesis and len(files) == 1 and has_known_suffix(files[0]):
+        _, *references = read_references(files[0], Languages(source_lang, target_lang), notify)
+        lines = list(read_lines(hypothesis))
     else:
         paths = [Path(file) for file in files]
         lines, *references = read_aligned([hypothesis, *paths] if hypothesis else paths[1:])
@@ -88,20 +98,17 @@ def evaluate(
     typer.echo(result.to_json() if as_json else str(result))
 
 
-def _read_corpus(
-    model: Path, name: str, source_lang: str | None, target_lang: str | None
-) -> list[list[str]]:
-    """Return the source lines and each list of references of a corpus.
+def _ignore(_: str) -> None:
+    """Ignore a message."""
 
-    The languages are those of the model unless the user specifies them.
-    """
-    from mtcli.data.corpus import read_references
+
+def _languages(model: Path, source_lang: str | None, target_lang: str | None) -> "Languages":
+    """Return the languages of the model, unless the user specifies others."""
     from mtcli.data.formats.base import Languages
     from mtcli.model_dir.directory import load_saved_config
 
     data = load_saved_config(model).data
-    languages = Languages(source_lang or data.source_lang, target_lang or data.target_lang)
-    return read_references(name, languages)
+    return Languages(source_lang or data.source_lang, target_lang or data.target_lang)
 
 
 @contextmanager

@@ -56,7 +56,7 @@ def train(
     corpus: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="CORPUS",
+            metavar="[SOURCE TARGET | CORPUS]",
             help="Two text files, SOURCE TARGET, that are aligned line by line, or the name of a "
             "corpus of another format, such as train.tsv.gz, memory.tmx or hf:wmt/wmt14/de-en.",
             show_default="from --config",

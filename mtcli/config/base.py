@@ -45,10 +45,12 @@ class CorpusSource:
         return tuple(Path(name) for names in self.corpora if len(names) == 2 for name in names)
 
     @property
-    def languages(self) -> tuple[str, str]:
-        """Language codes of source and target; the corpus name if it has no language codes."""
-        source, target = self.corpora[0][0], self.corpora[0][-1]
-        return _language(Path(source).name), _language(Path(target).name)
+    def languages(self) -> tuple[str, str] | None:
+        """Suffixes of two text files, or their names if they have no suffix; otherwise None."""
+        if len(self.corpora[0]) != 2:
+            return None
+        source, target = (Path(name).name for name in self.corpora[0])
+        return _language(source), _language(target)
 
     def strip_absolute_paths(self) -> "CorpusSource":
         """Replace absolute paths with file names."""

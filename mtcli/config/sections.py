@@ -63,14 +63,14 @@ class DataConfig(Section):
     """Probability of replacing a source or decoder input piece with the unknown piece."""
     streaming: bool = False
     """Train directly from the corpus, without counting or storing it. Pairs are shuffled only
-    within blocks, the dev pairs are the first ones, and `train.steps` or `train.minutes` is
-    required."""
+    within blocks, and the dev pairs are the first ones. Set `train.steps` or `train.minutes`."""
 
     @property
-    def languages(self) -> tuple[str, str]:
-        """Language codes of source and target; the corpus name if they are not known."""
-        source, target = self.train.languages
-        return self.source_lang or source, self.target_lang or target
+    def languages(self) -> tuple[str, str] | None:
+        """Language codes of source and target, or names of their files; None if not known."""
+        if self.source_lang and self.target_lang:
+            return self.source_lang, self.target_lang
+        return self.train.languages
 
 
 class TokenizerConfig(Section):

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mtcli.data.compression import COMPRESSION_SUFFIXES
-from mtcli.data.formats import open_corpus
+from mtcli.data.formats import open_corpora, open_corpus
 from mtcli.data.formats.base import UNKNOWN_LANGUAGES, Languages, OpenedCorpus
 from mtcli.data.line_store import (
     Lines,
@@ -130,13 +130,11 @@ class CorpusReader:
         sources, targets = LineStore(self.directory), LineStore(self.directory)
         counts = _Counts()
         notices: list[str] = []
-        for names in source.corpora:
-            opened = open_corpus(names, languages)
-            notices += opened.descriptions if len(names) == 1 else []
-            languages = Languages(
-                languages.source or opened.languages.source,
-                languages.target or opened.languages.target,
-            )
+        opened_corpora = open_corpora(source.corpora, languages)
+        for names, opened in zip(source.corpora, opened_corpora, strict=True):
+            if len(names) == 1 or not _is_plain(opened):
+                notices += opened.descriptions
+            languages = opened.languages
             n_input, n_before = _text_size(opened), sources.n_bytes + targets.n_bytes
             for block in aligned_blocks(opened.rows):
                 if kept := _drop_blank(*block, counts):
@@ -173,6 +171,11 @@ class _Counts:
         return notices
 
 
+def _is_plain(opened: OpenedCorpus) -> bool:
+    """Return whether a corpus is two uncompressed text files, which need no description."""
+    return len(opened.descriptions) == 1 and opened.descriptions[0].endswith(": two text files")
+
+
 def _text_size(opened: OpenedCorpus) -> int:
     """Return the size of two uncompressed text files in bytes; 0 for other formats."""
     has_suffix = any(path.suffix in COMPRESSION_SUFFIXES for path in opened.files)
@@ -204,12 +207,24 @@ def read_corpus(
     return CorpusReader().read(source, notify, languages)
 
 
-def read_references(name: str, languages: Languages) -> list[list[str]]:
-    """Return the source lines and each list of references of a test set of any format."""
-    rows = list(open_corpus([name], languages).rows)
-    if not rows:
-        raise DataError(f"{name} has no sentence pairs", hint="check how the file was made")
-    return [list(side) for side in zip(*rows, strict=True)]
+def read_references(name: str, languages: Languages, notify: Notify) -> list[list[str]]:
+    """Return the source lines and each list of references of a test set of any format.
+
+    Drop rows that are blank on a side.
+    """
+    opened = open_corpus([name], languages)
+    for text in opened.descriptions:
+        notify(text)
+    rows = list(opened.rows)
+    kept = [row for row in rows if all(map(str.strip, row))]
+    if len(kept) < len(rows):
+        notify(f"dropped {len(rows) - len(kept):,} of {len(rows):,} pairs with a blank side")
+    if not kept:
+        raise DataError(
+            f"{name} has no complete sentence pairs",
+            hint="check the file, --source-lang and --target-lang",
+        )
+    return [list(side) for side in zip(*kept, strict=True)]
 
 
 def drop_overlong(corpus: Corpus, max_length: int, normalization: str, notify: Notify) -> Corpus:

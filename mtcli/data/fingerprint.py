@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mtcli.data.cache import cache_key, file_digest
-from mtcli.data.formats import is_read_once, open_corpus
+from mtcli.data.formats import is_read_once, open_corpora
 from mtcli.data.formats.base import Languages
 
 if TYPE_CHECKING:
@@ -19,12 +19,11 @@ def fingerprint(source: "CorpusSource", languages: Languages) -> str | None:
     """
     parts: list[object] = [languages.source, languages.target]
     with ThreadPoolExecutor() as pool:
-        for names, stripped in zip(
-            source.corpora, _without_directories(source).corpora, strict=True
-        ):
-            if is_read_once(names):
-                return None
-            opened = open_corpus(names, languages)
+        if any(is_read_once(names) for names in source.corpora):
+            return None
+        names = _without_directories(source).corpora
+        opened_corpora = open_corpora(source.corpora, languages)
+        for stripped, opened in zip(names, opened_corpora, strict=True):
             if not opened.version and not opened.files:
                 return None  # a dataset without a version
             digests = list(pool.map(file_digest, opened.files))

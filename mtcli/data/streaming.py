@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from mtcli.data.corpus import Corpus
 from mtcli.data.encoding import EncodedCorpus, encode_fitting, join_blocks
-from mtcli.data.formats import is_read_once, open_corpus
+from mtcli.data.formats import is_read_once, open_corpora
 from mtcli.data.formats.base import Languages, Row
 from mtcli.errors import DataError
 from mtcli.tokenizer import MAX_PIECE_LENGTH, Tokenizers, replace_surrogates
@@ -29,7 +29,7 @@ def open_rows(source: "CorpusSource", languages: Languages) -> Iterator[Row]:
             f"cannot stream {source}: each epoch must read it again",
             hint="save it to a file, or omit data.streaming",
         )
-    opened = [open_corpus(names, languages) for names in source.corpora]
+    opened = list(open_corpora(source.corpora, languages))
     return chain.from_iterable(corpus.rows for corpus in opened)
 
 

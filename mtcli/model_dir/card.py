@@ -11,7 +11,8 @@ from mtcli.model_dir.manifest import read_manifest
 
 def write_card(directory: Path) -> None:
     """Write README.md: training data, sizes, BLEU with its signature, and usage."""
-    source, target = load_saved_config(directory).data.languages
+    languages = load_saved_config(directory).data.languages
+    title = f"Translation model: {' to '.join(languages)}" if languages else "Translation model"
     description = "".join(
         f"- {name}: {value}\n"
         for name, value in (*describe(directory), *describe_export(directory))
@@ -19,7 +20,7 @@ def write_card(directory: Path) -> None:
     write_file(
         directory / CARD,
         f"""\
-# Translation model: {source} to {target}
+# {title}
 
 Trained with mtcli {__version__}.
 

@@ -149,6 +149,8 @@ def _choose_dev_and_batch_size(draft: _Draft, stats: CorpusStats, size: SizeChoi
     if draft.fixed.get("data.dev") is None:
         n_dev = min(_MAX_DEV_PAIRS, max(n_pairs // 20, min(_MIN_DEV_PAIRS, n_pairs // 10)))
         reason = "fixed random sample, excluded from training"
+        if draft.fixed.get("data.streaming"):
+            reason = "the first pairs, excluded from training"
         draft.add("data.dev_pairs", max(1, n_dev), reason)
     n_steps = math.ceil(estimate_workload(draft.config(), stats).tokens / size.tier.batch_tokens)
     reason = f"about {n_steps:,} steps per epoch" if n_steps > 1 else "one step per epoch"

@@ -21,6 +21,7 @@ from mtcli.data.cache import CacheEntry, DataCache, cache_key
 from mtcli.data.corpus import Corpus, CorpusReader, drop_overlong, hold_out
 from mtcli.data.encoding import EncodedBlock, EncodedCorpus, RaggedArray, encode_blocks
 from mtcli.data.fingerprint import fingerprint
+from mtcli.data.formats import find_languages
 from mtcli.data.formats.base import Languages
 from mtcli.signals import run_interruptibly
 from mtcli.tokenizer import Tokenizers, tokenizers_from_files, train_tokenizers
@@ -74,9 +75,13 @@ class Preparation:
         self._cache = cache
         self._reader = reader or CorpusReader()
         self._on_progress = on_progress
-        self._languages = Languages(config.data.source_lang, config.data.target_lang)
         self.keys: list[str] = []  # entries in use
         self._new_keys: list[str] = []  # entries that were not in the cache
+
+    @cached_property
+    def _languages(self) -> Languages:
+        """Languages of the settings, completed by those of the training corpus."""
+        return find_languages(self._config.data.train.corpora, configured_languages(self._config))
 
     @cached_property
     def summary(self) -> SplitSummary:
@@ -172,7 +177,7 @@ class Preparation:
 
     def _split_key(self) -> str | None:
         data = self._config.data
-        parts = [fingerprint(data.train, self._languages)]
+        parts = [fingerprint(data.train, configured_languages(self._config))]
         if data.dev:
             parts.append(fingerprint(data.dev, self._languages))
         if None in parts:
@@ -185,7 +190,8 @@ class Preparation:
         notices: list[str] = []
         split = read_split(self._config, notices.append, self._reader)
         self.split = split
-        languages = self._reader.languages(self._config.data.train, self._languages)
+        configured = configured_languages(self._config)
+        languages = self._reader.languages(self._config.data.train, configured)
         return SplitSummary(split.digest, languages, split.dev, tuple(notices))
 
     def _write_summary(self, directory: Path) -> dict[str, Any]:
@@ -241,7 +247,13 @@ def read_split(config: Config, notify: Notify, reader: CorpusReader | None = Non
 def read_dev(config: Config, notify: Notify, reader: CorpusReader) -> Corpus:
     """Read the pairs of the dev set that `config` names."""
     assert config.data.dev
-    return _read(reader, config.data.dev, config, _prefixed("dev", notify))
+    languages = find_languages(config.data.train.corpora, configured_languages(config))
+    return _read(reader, config.data.dev, config, _prefixed("dev", notify), languages)
+
+
+def configured_languages(config: Config) -> Languages:
+    """Return the languages of the settings."""
+    return Languages(config.data.source_lang, config.data.target_lang)
 
 
 def digest_by_seed(config: Config, reader: CorpusReader) -> str:
@@ -250,10 +262,15 @@ def digest_by_seed(config: Config, reader: CorpusReader) -> str:
     return CorpusSplit(*hold_out(corpus, config.data.dev_pairs, config.train.seed)).digest
 
 
-def _read(reader: CorpusReader, source: CorpusSource, config: Config, notify: Notify) -> Corpus:
+def _read(
+    reader: CorpusReader,
+    source: CorpusSource,
+    config: Config,
+    notify: Notify,
+    languages: Languages | None = None,
+) -> Corpus:
     """Read the pairs of a corpus; drop those that are certainly too long."""
-    languages = Languages(config.data.source_lang, config.data.target_lang)
-    corpus = reader.read(source, notify, languages)
+    corpus = reader.read(source, notify, languages or configured_languages(config))
     return drop_overlong(corpus, config.data.max_length, config.tokenizer.normalization, notify)
 
 

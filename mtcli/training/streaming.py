@@ -6,6 +6,7 @@ from functools import cached_property
 
 from mtcli.data.corpus import Corpus, too_few_pairs
 from mtcli.data.encoding import encode
+from mtcli.data.formats import open_corpora
 from mtcli.data.streaming import BLOCK_PAIRS, StreamedCorpus, read_head
 from mtcli.signals import run_interruptibly
 from mtcli.tokenizer import Tokenizers, train_tokenizers
@@ -24,6 +25,8 @@ class StreamPreparation(Preparation):
         notices: list[str] = []
         head, dev = self._head
         data = self._config.data
+        opened = open_corpora(data.train.corpora, self._languages)
+        notices += [f"training: {text}" for corpus in opened for text in corpus.descriptions]
         origin = "from the dev files" if data.dev else "the first pairs of the corpus"
         notices.append(f"data: streaming {data.train}; {len(dev):,} dev pairs, {origin}")
         notices.append(

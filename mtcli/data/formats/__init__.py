@@ -1,7 +1,7 @@
 """Corpus formats, and the names of corpora: `[FORMAT:]PATH[#SELECTION]`."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 
@@ -39,7 +39,10 @@ __all__ = [
     "Location",
     "OpenedCorpus",
     "Row",
+    "find_languages",
+    "has_known_suffix",
     "is_read_once",
+    "open_corpora",
     "open_corpus",
     "recognize_format",
 ]
@@ -62,7 +65,7 @@ FORMATS: tuple[CorpusFormat, ...] = (
 )
 
 _PREFIX = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
-_EXAMPLE = "for example: train.en train.de, 'train.{en,de}', train.tsv.gz or memory.tmx"
+_EXAMPLE = "examples of corpora: train.en train.de, 'train.{en,de}', train.tsv.gz, memory.tmx"
 
 
 def open_corpus(names: Sequence[str], languages: Languages = UNKNOWN_LANGUAGES) -> OpenedCorpus:
@@ -81,6 +84,33 @@ def open_corpus(names: Sequence[str], languages: Languages = UNKNOWN_LANGUAGES) 
         f"a corpus has one or two names, not {len(names)}: {' '.join(names)}",
         hint=f"quote patterns, so that the shell does not expand them; {_EXAMPLE}",
     )
+
+
+def open_corpora(
+    corpora: Iterable[Sequence[str]], languages: Languages = UNKNOWN_LANGUAGES
+) -> Iterator[OpenedCorpus]:
+    """Open corpora one after the other; languages found in one apply to those after it."""
+    for names in corpora:
+        opened = open_corpus(names, languages)
+        languages = Languages(
+            languages.source or opened.languages.source,
+            languages.target or opened.languages.target,
+        )
+        yield replace(opened, languages=languages)
+
+
+def find_languages(
+    corpora: Iterable[Sequence[str]], languages: Languages = UNKNOWN_LANGUAGES
+) -> Languages:
+    """Return the languages of corpora, completing `languages`; pipes are not opened."""
+    for opened in open_corpora((c for c in corpora if not is_read_once(c)), languages):
+        languages = opened.languages
+    return languages
+
+
+def has_known_suffix(name: str) -> bool:
+    """Return whether the suffix of a file name states a corpus format."""
+    return any(suffix_of(_split_selection(name)[0]) in format_.suffixes for format_ in FORMATS)
 
 
 def is_read_once(names: Sequence[str]) -> bool:
@@ -163,7 +193,7 @@ def recognize_format(location: Location) -> CorpusFormat:
             return format_
     raise DataError(
         f"{location}: the format is not clear",
-        hint=f"state it, for example tsv:{location.name}, or name two text files: SOURCE TARGET",
+        hint=f"name two text files, SOURCE TARGET, or state the format: tsv:{location.name}",
     )
 
 
@@ -173,7 +203,7 @@ def _recognize_directory(location: Location) -> CorpusFormat:
             return format_
     raise DataError(
         f"{location} is a directory, but not a saved dataset",
-        hint=f"name its files, for example '{location}/*.parquet'",
+        hint=f"name its files, for example '{location.path}/*.parquet'",
     )
 
 
@@ -200,5 +230,5 @@ def _not_found(name: str, location: Location) -> DataError:
     if is_glob(location.name):
         tried = [f"files that match {location.name}"]
     return DataError(
-        f"no such corpus: {name}", hint=f"tried {', '.join(tried)}; a corpus is named {_EXAMPLE}"
+        f"no such corpus: {name}", hint=f"mtcli looked for {', '.join(tried)}; {_EXAMPLE}"
     )

@@ -82,10 +82,12 @@ def _choose(members: dict[str, ZipInfo], location: Location) -> list[ZipInfo]:
     others = [member for member in candidates if _format_suffix(member.filename)]
     if len(others) == 1:
         return others
+    is_known = location.languages.source and location.languages.target
+    languages = "" if is_known else "set --source-lang and --target-lang, or "
     raise DataError(
         f"{location}: source and target are not clear; its members are "
         f"{', '.join(members) or 'none'}",
-        hint=f"set --source-lang and --target-lang, or select: {location}#SOURCE,TARGET",
+        hint=f"{languages}select the members: {location}#SOURCE,TARGET",
     )
 
 

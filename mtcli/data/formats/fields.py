@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mtcli.data.formats.base import Location
-from mtcli.data.formats.languages import choose_languages
+from mtcli.data.formats.languages import choose_languages, is_language_code
 from mtcli.errors import DataError
 
 NESTED = "translation"  # field of Hugging Face datasets with one field per language
@@ -37,7 +37,11 @@ def choose_fields(
     choice = choice or named_pair(names)
     languages = location.languages
     if not choice and not (languages.source and languages.target):
-        codes = choose_languages(nested or names, languages)
+        fields = nested or names
+        # A field called id is an identifier rather than Indonesian.
+        likely = [field for field in fields if is_language_code(field) and field != "id"]
+        codes = choose_languages(likely, languages)
+        codes = codes or choose_languages(fields, languages)
         choice = FieldChoice(*codes, is_nested=bool(nested)) if codes else None
     if choice:
         return choice
@@ -91,7 +95,8 @@ def unclear_fields(
     names: Sequence[str], location: Location, problem: str, kind: str = "column"
 ) -> DataError:
     """Return the error for fields that are missing or not clear; it lists all fields."""
-    example = ",".join(names[:2]) if len(names) > 1 else "en,de"
+    codes = [name for name in names if is_language_code(name) and name != "id"]
+    example = next((",".join(n[:2]) for n in (codes, names) if len(n) > 1), "en,de")
     return DataError(
         f"{location}: {problem}; its {kind}s are {', '.join(names)}",
         hint=f"select source and target: {location.name}#{example}",

@@ -134,6 +134,9 @@ def _header_choice(cells: Sequence[str], location: Location) -> FieldChoice | No
         codes = [cell for cell in cells if is_language_code(cell)]
         if pair := choose_languages(codes, languages):
             return FieldChoice(*pair)
+    elif len(cells) == 2 and all(map(is_language_code, cells)):
+        pair = choose_languages(cells, languages)
+        return FieldChoice(*pair) if pair else None
     return named_pair(cells)
 
 
