@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from mtcli.translation.line_translator import Translation
     from mtcli.translation.translator import Translator
 
-__version__ = "0.2.0"
+__version__ = "0.3.0.dev0"
 __all__ = [
     "EngineOptions",
     "Evaluation",

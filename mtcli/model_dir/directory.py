@@ -42,8 +42,9 @@ from mtcli.model_dir.layout import (
 from mtcli.model_dir.safety import check_contained, read_record
 
 # Format of the model directory, saved in config.yaml. Increment it when a change makes the
-# directory unreadable for older versions of mtcli. `load_saved_config` refuses every other format.
-FORMAT = 1
+# directory unreadable for older versions of mtcli. Versions 0.1.0 and 0.2.0 wrote format 1.
+FORMAT = 2
+_READABLE = (1, FORMAT)
 # Keys in the header of model.safetensors. The metadata has no separate version number: FORMAT
 # covers it. Readers refuse unknown fields, so a new field requires a new FORMAT.
 METADATA, CHECKSUMS = "mtcli", "checksums"
@@ -93,10 +94,10 @@ def load_saved_config(directory: Path) -> Config:
     path = directory / CONFIG
     tree = read_saved_tree(path)
     creator, saved_format = tree.pop("mtcli", "an unknown version"), tree.pop("format", None)
-    if saved_format != FORMAT:
+    if saved_format not in _READABLE:
         raise CheckpointError(
             f"{directory} has format {saved_format}, written by mtcli {creator}; this is mtcli "
-            f"{__version__}, which reads format {FORMAT}",
+            f"{__version__}, which reads formats {' and '.join(map(str, _READABLE))}",
             hint="use the version of mtcli that wrote it, or a newer one",
         )
     return validate(tree, origin=str(path))
