@@ -181,7 +181,7 @@ def load_trained_tokenizer(path: Path) -> Tokenizers:
     except RuntimeError as error:
         raise ConfigError(
             f"tokenizer.model: {path} is not a SentencePiece model",
-            hint="name a file that spm_train or mtcli has written, such as tokenizer.model",
+            hint="use a file that spm_train or mtcli wrote, such as tokenizer.model",
         ) from error
     return Tokenizers(tokenizer, tokenizer)
 

@@ -165,8 +165,8 @@ MISTAKES = {
     "blank lines only": (
         lambda path: [(path / f"train.{side}").write_text(" \n\n") for side in ("en", "de")],
         [],
-        "every pair of {path}/train.en and {path}/train.de is blank on one side",
-        "hint: line N of one file must be the translation of line N of the other",
+        "every pair of {path}/train.en and {path}/train.de has a blank source or target",
+        "hint: check the corpus and its languages",
     ),
     "an empty config.yaml in --out": (
         lambda path: write_file(path / "model" / "config.yaml", ""),

@@ -151,7 +151,7 @@ def test_a_byte_order_mark_and_carriage_returns_are_removed(tmp_path):
         (b"a\nb\n", b"a\n", "source has 2 lines, but .*target has 1"),
         (b"", b"a\n", "source is empty"),
         (b"a\n", b"", "target is empty"),
-        (b"a\n\n", b"\nb\n", "every pair .* is blank on one side"),
+        (b"a\n\n", b"\nb\n", "every pair .* has a blank source or target"),
         (b"a\nb\xff\n", b"a\nb\n", r"source, line 2: not valid UTF-8 .*byte 2"),
         (None, b"a\n", "no such file: .*source"),
     ],
@@ -176,7 +176,7 @@ def test_blank_pairs_are_dropped_and_counted(tmp_path):
     notices = []
     corpus = read_corpus(CorpusSource.parse([tmp_path / "s", tmp_path / "t"]), notices.append)
     assert (list(corpus.source), list(corpus.target)) == (["a", "d"], ["A", "D"])
-    assert notices == ["dropped 2 of 4 pairs with a blank side"]
+    assert notices == ["dropped 2 of 4 pairs with a blank source or target"]
 
 
 def test_using_the_same_file_twice_is_reported(corpus_files):

@@ -39,17 +39,17 @@ WMT = '<dataset><doc id="d"><src lang="en"><seg id="1">a</seg></src>{}</doc></da
 # Name of the corpus, content of its file, expected part of the message.
 FILES: list[tuple[str, str | bytes, str]] = [
     ("x.tsv", "", "x.tsv is empty"),
-    ("x.tsv", "a\tb\n" * 4 + "a\n", "x.tsv, line 5: 1 columns, but exactly 2 are needed"),
+    ("x.tsv", "a\tb\n" * 4 + "a\n", "x.tsv, line 5: 1 columns, but exactly 2 are required"),
     ("x.tsv", "a\tb\n" * 4 + "a\tb\tc\n", "x.tsv, line 5: 3 columns, but exactly 2"),
     ("x.tsv", "a\tb\n\nc\td\n", "x.tsv, line 2: 1 columns"),
-    ("x.tsv#1,3", "a\tb\tc\na\tb\n", "x.tsv, line 2: 2 columns, but at least 3 are needed"),
-    ("x.tsv", "a\tb\tc\n", "x.tsv: no clear columns; its columns are 1 (a), 2 (b), 3 (c)"),
-    ("x.tsv", "just a line\n", "x.tsv, line 1: one column"),
+    ("x.tsv#1,3", "a\tb\tc\na\tb\n", "x.tsv, line 2: 2 columns, but at least 3 are required"),
+    ("x.tsv", "a\tb\tc\n", "x.tsv: cannot determine the columns; its columns are 1 (a), 2 (b)"),
+    ("x.tsv", "just a line\n", "x.tsv, line 1: only one column"),
     ("x.tsv#1,4", "a\tb\tc\n", "x.tsv: cannot select #1,4; its columns are 1 (a)"),
     ("x.tsv#0,1", "a\tb\tc\n", "x.tsv: cannot select #0,1"),
     ("x.tsv#1", "a\tb\tc\n", "x.tsv: cannot select #1"),
     ("x.tsv#en,fr", "en\tde\n", "x.tsv: no column fr; its columns are en, de"),
-    ("x.tsv#en", "en\tde\n", "x.tsv: the selection #en must name two parts"),
+    ("x.tsv#en", "en\tde\n", "x.tsv: the selection #en must have two names"),
     ("x.tsv", "a\tb\n".encode("utf-16"), "x.tsv is UTF-16, not UTF-8"),
     ("x.tsv", b"a\tb\na\tb\xff\n", "x.tsv, line 2: not valid UTF-8"),
     ("x.csv", 'a,b\n"x"y,b\n', "x.csv, line 2: not valid CSV"),
@@ -62,7 +62,7 @@ FILES: list[tuple[str, str | bytes, str]] = [
     ("x.jsonl", JSON_LINES + "[1]\n", "x.jsonl, line 2: not a JSON object"),
     ("x.jsonl", JSON_LINES + '{"en": "\\ud800", "de": "b"}\n', "line 2: not valid Unicode"),
     ("x.jsonl", JSON_LINES + "[" * 100_000 + "\n", "x.jsonl, line 2: not valid JSON"),
-    ("x.jsonl", '{"fr": "a", "it": "b"}\n', "no clear fields for en and de; its fields are fr, it"),
+    ("x.jsonl", '{"fr": "a", "it": "b"}\n', "cannot determine the fields for en and de; its"),
     ("x.jsonl#a,b", JSON_LINES, "x.jsonl: no field a; its fields are en, de"),
     ("x.json", '[\n {"en": "a"}\n]', "x.json, line 1: not one JSON object per line"),
     ("x.json", '[{"en": "a"}]', "x.json, line 1: not one JSON object per line"),
@@ -107,8 +107,8 @@ FILES: list[tuple[str, str | bytes, str]] = [
     ("x.sgm#x.sgm", "<srcset></srcset>", "x.sgm has no segments"),
     ("x.zip", "PK\x03\x04 and no more", "x.zip: not a complete zip archive"),
     ("x.zip", "text", "x.zip: not a complete zip archive"),
-    ("unknown", "one sentence\n", "unknown: the format is not clear"),
-    ("unknown", b"\x00\x01\x02", "unknown: the format is not clear"),
+    ("unknown", "one sentence\n", "unknown: cannot determine the format"),
+    ("unknown", b"\x00\x01\x02", "unknown: cannot determine the format"),
     ("unknown", b"", "unknown is empty"),
     ("xyz:x.tsv", "a\tb\n", "xyz:x.tsv: unknown format xyz; the formats are parquet, arrow, zip,"),
     ("https://example.com/x.tsv", "", "unknown format https"),
@@ -121,8 +121,8 @@ FILES: list[tuple[str, str | bytes, str]] = [
     ("dataset:.", "", ". is not a saved dataset"),
     ("dataset:missing", "", "no such corpus: dataset:missing"),
     (".", "", ". is a directory, but not a saved dataset"),
-    ("hf:a/b/c/d", "", "hf:a/b/c/d is not a name on the hub"),
-    ("hf:", "", "is not a name on the hub"),
+    ("hf:a/b/c/d", "", "hf:a/b/c/d is not a valid dataset name"),
+    ("hf:", "", "is not a valid dataset name"),
 ]  # fmt: skip
 
 
@@ -179,7 +179,7 @@ def test_truncated_compressed_data_are_reported_with_file_and_line(kind, file, c
         (["x.en", "."], ". is a directory"),
         (["x.en", "utf16.de"], "utf16.de is UTF-16"),
         (["s*.en", "s*.de"], "s*.en matches 2 files, but s*.de matches 1"),
-        (["no*.en", "s*.de"], "no such file: no*.en"),
+        (["no*.en", "s*.de"], "no file matches no*.en"),
         (["**a", "x.de"], "**a: "),
         (["x.en", "x.de", "x.fr"], "a corpus has one or two names, not 3: x.en x.de x.fr"),
         (["src.sgm", "ref.sgm"], "ref.sgm: no segment 2 of the document d"),
@@ -215,7 +215,7 @@ def test_parquet_columns_are_checked_before_the_first_row():
     table = pyarrow.table({"en": ["a"], "fr": ["b"], "n": [1]})
     pyarrow.parquet.write_table(table, "x.parquet")
     for name, message in {
-        "x.parquet": "x.parquet: no clear columns for en and de; its columns are en, fr, n",
+        "x.parquet": "cannot determine the columns for en and de; its columns are en, fr, n",
         "x.parquet#en,it": "x.parquet: no column it; its columns are en, fr, n",
         "x.parquet#en,n": "x.parquet: the column n has the type int64, not text",
     }.items():
@@ -241,7 +241,7 @@ def test_languages_that_are_not_clear_are_reported():
         "x.tmx", languages=Languages("en", "de-CH")
     )
     Path("x.tmx").write_bytes(corpus_files.tmx(PAIRS[:2]).replace(b"srclang", b"other"))
-    assert "source and target language are not clear; the first unit has en-US, de-DE" in read(
+    assert "cannot determine the languages; the first unit has en-US, de-DE" in read(
         "x.tmx", languages=Languages()
     )
 
@@ -285,7 +285,7 @@ LINES = os.urandom(3000).hex().encode() + b"\n"
     [
         ({"../x.en": b"a\n", "x.de": b"a\n"}, None, "x.zip", "the member ../x.en is outside"),
         ({"/x.en": b"a\n", "x.de": b"a\n"}, None, "x.zip", "the member /x.en is outside"),
-        ({"C:\\x.en": b"a\n"}, None, "x.zip", "x.en is outside of the archive"),
+        ({"C:\\x.en": b"a\n"}, None, "x.zip", "x.en is outside the archive"),
         ({"x.en": b"a\n", "x.de": b"a\n"}, encrypt, "x.zip", "x.zip, member x.en: encrypted"),
         ({"x.en": LINES, "x.de": LINES}, declare_bomb, "x.zip", "member x.en: 2,147,483,648 bytes"),
         ({"x.en": LINES, "x.de": LINES}, truncate, "x.zip", "x.zip: not a complete zip archive"),
@@ -293,10 +293,10 @@ LINES = os.urandom(3000).hex().encode() + b"\n"
         ({"x.en": b"a\nb\n", "x.de": b"a\n"}, None, "x.zip",
          "x.zip, member x.en has 2 lines, but x.zip, member x.de has 1"),
         ({"x.en": b"a\n\xff\n", "x.de": b"a\nb\n"}, None, "x.zip", "member x.en, line 2: not"),
-        ({"x.en": b"a\n", "x.fr": b"a\n"}, None, "x.zip", "clear; its members are x.en, x.fr"),
-        ({"x.en": b"a\n", "y.en": b"a\n", "x.de": b"a\n"}, None, "x.zip", "are not clear"),
+        ({"x.en": b"a\n", "x.fr": b"a\n"}, None, "x.zip", "its members are x.en, x.fr"),
+        ({"x.en": b"a\n", "y.en": b"a\n", "x.de": b"a\n"}, None, "x.zip", "cannot determine"),
         ({}, None, "x.zip", "its members are none"),
-        ({"a.tsv": b"a\tb\n", "b.tsv": b"a\tb\n"}, None, "x.zip", "are not clear"),
+        ({"a.tsv": b"a\tb\n", "b.tsv": b"a\tb\n"}, None, "x.zip", "cannot determine"),
         ({"a.tsv": b"a\tb\na\n"}, None, "x.zip", "x.zip, member a.tsv, line 2: 1 columns"),
         ({"a.parquet": b"PAR1"}, None, "x.zip#a.parquet", "parquet cannot be read inside"),
         ({"x.en": b"a\n", "x.de": b""}, None, "x.zip", "x.zip, member x.de is empty"),
@@ -314,7 +314,7 @@ def test_a_malformed_archive_is_reported(members, change, name, message):
 @pytest.mark.parametrize(
     ("name", "data", "message"),
     [
-        ("-", b"one sentence\n", "standard input: the format is not clear"),
+        ("-", b"one sentence\n", "standard input: cannot determine the format"),
         ("-", b"", "standard input is empty"),
         ("tsv:-", b"a\tb\na\n", "standard input, line 2: 1 columns"),
         ("zip:-", b"PK\x03\x04", "standard input: the format zip cannot be read from a pipe"),

@@ -401,7 +401,7 @@ def test_a_killed_streaming_run_gives_the_same_result(streaming_config, tmp_path
 def test_a_stream_without_usable_pairs_is_refused(streaming_config, tmp_path):
     for path in streaming_config.data.train.text_files:
         path.write_text("\n" * 30)
-    with pytest.raises(DataError, match="the first .* pairs of .* are blank on one side"):
+    with pytest.raises(DataError, match="none of the first .* pairs of .* is usable"):
         stream(streaming_config, tmp_path)
 
 

@@ -28,7 +28,7 @@ groups = st.lists(st.tuples(st.integers(1, 50), st.integers(0, 1000)), min_size=
 
 
 @given(groups, st.integers(1, 7), st.data())
-def test_the_share_increases_to_one(sizes, n_batches, data):
+def test_the_completed_fraction_increases_to_one(sizes, n_batches, data):
     progress = Progress(sum(size for _, size in sizes))
     shares = []
     progress.on_change = lambda: shares.append(progress.share)

@@ -57,8 +57,8 @@ def train(
         list[str] | None,
         typer.Argument(
             metavar="[SOURCE TARGET | CORPUS]",
-            help="Two text files, SOURCE TARGET, that are aligned line by line, or the name of a "
-            "corpus of another format, such as train.tsv.gz, memory.tmx or hf:wmt/wmt14/de-en.",
+            help="Two line-aligned text files, or one corpus in another format, such as "
+            "train.tsv.gz, memory.tmx or hf:wmt/wmt14/de-en.",
             show_default="from --config",
         ),
     ] = None,
@@ -67,7 +67,7 @@ def train(
         typer.Option(
             "--corpus",
             metavar="NAME",
-            help="Another training corpus, of any format; repeatable.",
+            help="Additional training corpus in any format; repeatable.",
             show_default="none",
             rich_help_panel=INPUT_OUTPUT,
         ),
@@ -86,7 +86,7 @@ def train(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Dev set of any format, instead of --dev.",
+            help="Dev set in any format; use it instead of --dev.",
             show_default="none",
             rich_help_panel=INPUT_OUTPUT,
         ),
@@ -128,7 +128,7 @@ def train(
         float | None,
         typer.Option(
             metavar="N",
-            help="Train as many steps as fit into this many minutes.",
+            help="Train for as many steps as fit into this many minutes.",
             show_default="no limit",
             rich_help_panel=_SETTINGS,
         ),
@@ -185,7 +185,7 @@ def train(
 
     if corpus and len(corpus) > 2:
         raise typer.BadParameter(
-            f"expected two files or one corpus name, got {len(corpus)}; add others with --corpus"
+            f"expected two files or one corpus, got {len(corpus)}; add more with --corpus"
         )
     if dev and dev_corpus:
         raise typer.BadParameter("--dev and --dev-corpus are mutually exclusive")
@@ -275,7 +275,7 @@ def _settings(
 
 
 def _recipe_settings(path: Path | None, settings: "Sequence[Setting]") -> "list[Setting]":
-    """Return settings that remove the dev set of a recipe if the user names another corpus."""
+    """Return settings that remove the dev set of a recipe if the user specifies another corpus."""
     from mtcli.config.recipes import recipe_at
 
     recipe = recipe_at(path) if path else None

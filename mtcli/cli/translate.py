@@ -214,7 +214,7 @@ def _inputs(
             yield Input(stack.enter_context(_open(file, "rb")), str(file), fill_batches)
         elif sys.stdin is None:
             raise DataError(
-                "standard input is closed", hint="name a file or pipe text to the command"
+                "standard input is closed", hint="pass a file, or pipe text to the command"
             )
         else:
             yield Input(sys.stdin.buffer, "standard input", fill_batches)
@@ -225,7 +225,7 @@ def _output(path: Path | None, inputs: "Iterable[Input]") -> "Output":
 
     if path is None:
         if sys.stdout is None:
-            raise DataError("standard output is closed", hint="name a file with --output")
+            raise DataError("standard output is closed", hint="write to a file with --output")
         return Output(sys.stdout.buffer)
     if any(_is_same(path, source.file) for source in inputs):
         raise DataError(f"{path} is also an input", hint="choose another --output")

@@ -171,7 +171,7 @@ class ModelConfig(Section):
 
     @abstractmethod
     def n_other_parameters(self) -> int:
-        """Return the number of parameters outside of linear layers and embeddings."""
+        """Return the number of parameters outside linear layers and embeddings."""
 
     @staticmethod
     @abstractmethod

@@ -83,7 +83,7 @@ class TokenizerConfig(Section):
     is_shared: bool = True
     """Use one vocabulary for both languages instead of one per language."""
     byte_fallback: bool = True
-    """Encode characters outside of the vocabulary as bytes, so that no piece is unknown."""
+    """Encode characters outside the vocabulary as bytes, so that no piece is unknown."""
     character_coverage: Float = Field(0.9995, ge=0.98, le=1)
     """Share of the characters in the training data that the vocabulary covers. Rarer characters
     fall back to bytes."""

@@ -118,7 +118,7 @@ class AttentionConfig(ModelConfig):
         return self.d_model if self.norm_kind == "rms" else 2 * self.d_model
 
     def _n_attention_parameters(self, *, is_self: bool) -> int:
-        """Return the number of parameters of one attention layer outside of its linear layers."""
+        """Return the number of parameters of one attention layer outside its linear layers."""
         n = 2 * self.d_head if self.qk_norm else 0
         if is_self and self.positions == "relative":
             n += 2 * (2 * self.max_distance + 1) * self.d_head

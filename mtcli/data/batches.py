@@ -120,10 +120,10 @@ class BatchPlan(Sequence[Rows]):
 
 
 class TrainingCorpus(Protocol):
-    """Source of training pairs: blocks that are shuffled one by one, in each epoch."""
+    """Training pairs in blocks; each block is shuffled separately in every epoch."""
 
     def blocks(self, start: int = 0) -> Iterator[EncodedCorpus]:
-        """Yield the blocks of an epoch from number `start` on."""
+        """Yield the blocks of an epoch, starting with block `start`."""
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ class BatchStream:
         return self._local_batches([(corpus, rows, self.seed)] * self.n_batches)[0]
 
     def _plan(self, corpus: EncodedCorpus, position: DataPosition) -> BatchPlan:
-        # Block 0 has the seed of versions without blocks.
+        # Block 0 keeps the seed of versions without blocks, so that their runs can be resumed.
         block = [position.block] if position.block else []
         random = np.random.default_rng([self.seed, position.epoch, *block])
         return plan_epoch(corpus, self.budget, random)
@@ -252,7 +252,7 @@ def _sort_by_length(corpus: EncodedCorpus, order: Rows) -> Rows:
 
 
 def _split_by_budget(corpus: EncodedCorpus, order: Rows, budget: int) -> Rows:
-    """Return the starts of the batches in `order`, which is sorted by target length, and its end.
+    """Return the batch boundaries in `order`, which must be sorted by target length.
 
     A batch ends where the next pair would make the padded batch exceed `budget`.
     """

@@ -1,7 +1,7 @@
-"""Cache of prepared training data: directories that are named by a hash of their content's inputs.
+"""Cache of prepared training data: one directory per entry, named after a hash of its inputs.
 
-An entry appears under its name only when it is complete, and its files have checksums. So a partial
-or damaged entry is never used.
+An entry gets its name only when it is complete, and its files have checksums, so a partial or
+damaged entry is never used.
 """
 
 import hashlib
@@ -52,7 +52,7 @@ class DataCache:
         return None
 
     def open(self, key: str) -> CacheEntry:
-        """Return the entry for `key`, which `find` or `build` has returned on this machine."""
+        """Return the entry for `key`, which exists on this machine."""
         path = self._path(key)
         manifest = json.loads((path / _MANIFEST).read_text(encoding="utf-8"))
         return CacheEntry(path, dict(manifest["values"]))
@@ -75,11 +75,11 @@ class DataCache:
         return self.open(key)
 
     def remove(self, keys: Iterable[str]) -> None:
-        """Remove the entries of `keys`, and the directory if it is empty then."""
+        """Remove the entries for `keys`, then the directory if it is empty."""
         self._remove(self._path(key) for key in keys)
 
     def remove_all(self, *, keep: Iterable[str] = ()) -> None:
-        """Remove all entries except those of the keys in `keep`; remove an empty directory."""
+        """Remove all entries except those for `keep`, then the directory if it is empty."""
         kept = {self._path(key) for key in keep}
         names = (f"{_PREFIX}*", f".{_PREFIX}*{_PARTIAL}")
         found = [path for name in names for path in self.directory.glob(name)]
@@ -88,7 +88,7 @@ class DataCache:
     def _remove(self, paths: Iterable[Path]) -> None:
         for path in paths:
             shutil.rmtree(path, ignore_errors=True)
-        with suppress(OSError):  # it has other entries
+        with suppress(OSError):  # not empty: it has other entries
             self.directory.rmdir()
 
     def remove_abandoned(self) -> None:
@@ -133,6 +133,6 @@ def file_digest(path: Path) -> str:
 
 
 def _checksums(directory: Path) -> dict[str, str]:
-    """Return a hash of each file except the manifest; follow no links."""
+    """Return a hash of each file except the manifest; do not follow symbolic links."""
     names = [entry.name for entry in os.scandir(directory) if entry.is_file(follow_symlinks=False)]
     return {name: file_digest(directory / name) for name in sorted(names) if name != _MANIFEST}

@@ -57,9 +57,9 @@ class _StreamReader(DecompressedReader):
 
 
 class _FullReads(io.RawIOBase):
-    """Raw stream whose reads are full until the end of the data, and whose errors are user errors.
+    """Raw stream that fills every read except the last; unreadable data raises `DataError`.
 
-    An error is raised after all data before it has been read, so that readers can name its line.
+    All data before an error is returned first, so that readers can report the line of the error.
     """
 
     def __init__(self, read: Read, files: Sequence[Any], label: str, kind: str) -> None:
@@ -91,7 +91,7 @@ class _FullReads(io.RawIOBase):
         return n_read
 
     def close(self) -> None:
-        """Close all files below."""
+        """Close the underlying files."""
         if not self.closed:
             super().close()
             for file in self._files:
@@ -145,7 +145,7 @@ def open_decompressed(name: str) -> DecompressedReader:
     """Open a file, or standard input for "-"; decompress gzip, bzip2, xz and zstd."""
     if name == STDIN:
         if sys.stdin is None:
-            raise DataError("standard input is closed", hint="name a file instead of -")
+            raise DataError("standard input is closed", hint="pass a file instead of -")
         file: Any = sys.stdin.buffer
         return decompress(getattr(file, "read1", file.read), [], "standard input", is_stream=True)
     file = _open_file(name)
@@ -160,7 +160,7 @@ def _open_file(name: str) -> BinaryIO:
         raise DataError(f"no such file: {path}", hint="check the name and the directory") from error
     except IsADirectoryError as error:
         raise DataError(
-            f"{path} is a directory", hint="name a text file with one sentence per line"
+            f"{path} is a directory", hint="pass a text file with one sentence per line"
         ) from error
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error

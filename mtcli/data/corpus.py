@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from mtcli.config.base import CorpusSource
 
 Notify = Callable[[str], None]
-OnProgress = Callable[[int, float | None], None]  # number of pairs; share of the work, if known
+OnProgress = Callable[[int, float | None], None]  # number of pairs; completed fraction, if known
 
 _SLICE = 1 << 16  # characters of a long line to normalize at a time
 _SLICE_MARGIN = 8  # characters that slicing a line can add to the normalized text
@@ -82,8 +82,8 @@ class Corpus:
 
 
 @dataclass(frozen=True)
-class ReadCorpus:
-    """A corpus that was read, its languages, and the messages about it."""
+class LoadedCorpus:
+    """A corpus in memory or on disk, its languages, and the messages about it."""
 
     corpus: Corpus
     languages: Languages
@@ -93,7 +93,7 @@ class ReadCorpus:
 class CorpusReader:
     """Corpus reader with a cache: planning and training share each corpus.
 
-    The text is in unnamed files in `directory`.
+    The text is kept in unnamed temporary files in `directory`.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class CorpusReader:
     ) -> None:
         self.directory = directory
         self.on_progress = on_progress
-        self._corpora: dict[tuple[CorpusSource, Languages], ReadCorpus] = {}
+        self._corpora: dict[tuple[CorpusSource, Languages], LoadedCorpus] = {}
 
     def read(
         self, source: "CorpusSource", notify: Notify, languages: Languages = UNKNOWN_LANGUAGES
@@ -120,13 +120,13 @@ class CorpusReader:
         """Release the text of all corpora."""
         self._corpora.clear()
 
-    def _find(self, source: "CorpusSource", languages: Languages) -> ReadCorpus:
+    def _find(self, source: "CorpusSource", languages: Languages) -> LoadedCorpus:
         key = source, languages
         if key not in self._corpora:
             self._corpora[key] = self._read(source, languages)
         return self._corpora[key]
 
-    def _read(self, source: "CorpusSource", languages: Languages) -> ReadCorpus:
+    def _read(self, source: "CorpusSource", languages: Languages) -> LoadedCorpus:
         sources, targets = LineStore(self.directory), LineStore(self.directory)
         counts = _Counts()
         notices: list[str] = []
@@ -145,10 +145,11 @@ class CorpusReader:
         notices += counts.notices()
         if not len(sources):
             raise DataError(
-                f"every pair of {source} is blank on one side",
-                hint="line N of one file must be the translation of line N of the other",
+                f"every pair of {source} has a blank source or target",
+                hint="check the corpus and its languages; line N of one text file must be the "
+                "translation of line N of the other",
             )
-        return ReadCorpus(Corpus(sources, targets), languages, tuple(notices))
+        return LoadedCorpus(Corpus(sources, targets), languages, tuple(notices))
 
 
 @dataclass
@@ -163,7 +164,9 @@ class _Counts:
         """Return messages about problems that the counts reveal."""
         notices = []
         if self.n_blank:
-            notices.append(f"dropped {self.n_blank:,} of {self.n_pairs:,} pairs with a blank side")
+            notices.append(
+                f"dropped {self.n_blank:,} of {self.n_pairs:,} pairs with a blank source or target"
+            )
         n_kept = self.n_pairs - self.n_blank
         if self.n_same > n_kept // 2:
             counts = f"{self.n_same:,} of {n_kept:,} pairs"
@@ -187,7 +190,7 @@ def _text_size(opened: OpenedCorpus) -> int:
 def _drop_blank(
     sources: list[str], targets: list[str], counts: _Counts
 ) -> tuple[list[str], list[str]] | None:
-    """Return the pairs of a block that are not blank on a side; None if there are none."""
+    """Return the pairs of a block in which neither side is blank; None if there are none."""
     counts.n_pairs += len(sources)
     if not (all(map(str.strip, sources)) and all(map(str.strip, targets))):
         pairs = zip(sources, targets, strict=True)
@@ -203,14 +206,14 @@ def _drop_blank(
 def read_corpus(
     source: "CorpusSource", notify: Notify, languages: Languages = UNKNOWN_LANGUAGES
 ) -> Corpus:
-    """Read the pairs of a corpus; drop pairs that are blank on one side."""
+    """Read the pairs of a corpus; drop pairs that have a blank source or target."""
     return CorpusReader().read(source, notify, languages)
 
 
 def read_references(name: str, languages: Languages, notify: Notify) -> list[list[str]]:
-    """Return the source lines and each list of references of a test set of any format.
+    """Return the source lines and each list of references of a test set in any format.
 
-    Drop rows that are blank on a side.
+    Drop rows with a blank source or reference.
     """
     opened = open_corpus([name], languages)
     for text in opened.descriptions:
@@ -218,7 +221,8 @@ def read_references(name: str, languages: Languages, notify: Notify) -> list[lis
     rows = list(opened.rows)
     kept = [row for row in rows if all(map(str.strip, row))]
     if len(kept) < len(rows):
-        notify(f"dropped {len(rows) - len(kept):,} of {len(rows):,} pairs with a blank side")
+        n_dropped = len(rows) - len(kept)
+        notify(f"dropped {n_dropped:,} of {len(rows):,} pairs with a blank source or target")
     if not kept:
         raise DataError(
             f"{name} has no complete sentence pairs",
@@ -273,7 +277,7 @@ def _is_overlong(line: str, limit: int, normalize: Callable[[str], str]) -> bool
 
 
 def all_too_long(max_length: int) -> DataError:
-    """Return the error for a corpus of which no pair fits."""
+    """Return the error for a corpus in which no pair fits."""
     return DataError(
         f"all pairs are longer than data.max_length={max_length} pieces",
         hint="raise data.max_length, or split the text into sentences, one per line",

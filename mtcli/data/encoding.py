@@ -1,4 +1,4 @@
-"""Encode a corpus to token ids, in arrays that can be files."""
+"""Encode a corpus to token ids, in arrays that can be memory-mapped files."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -43,14 +43,14 @@ class EncodedCorpus:
         return len(self.source.offsets) - 1
 
     def blocks(self, start: int = 0) -> Iterator["EncodedCorpus"]:
-        """Yield the blocks within which the pairs of an epoch are shuffled: only one, all pairs."""
+        """Yield the blocks that are shuffled separately: here, one block with all pairs."""
         if start == 0:
             yield self
 
 
 @dataclass(frozen=True)
 class EncodedBlock:
-    """Token ids of some pairs: all rows of each side in one array, and the length of each row."""
+    """Token ids of a block of pairs: one array per side, and the length of each row."""
 
     source: IdArray
     source_lengths: NDArray[np.int64]
@@ -82,7 +82,7 @@ def encode_blocks(
     notify: Notify,
     on_progress: OnProgress = lambda *_: None,
 ) -> Iterator[EncodedBlock]:
-    """Yield the ids of all pairs that have at most `max_length` pieces; report the others."""
+    """Yield the ids of all pairs of at most `max_length` pieces; report how many are longer."""
     n_done = n_kept = 0
     for block, n_pairs in encode_fitting(corpus, tokenizers, max_length):
         n_done, n_kept = n_done + n_pairs, n_kept + len(block.source_lengths)
@@ -100,7 +100,7 @@ def encode_blocks(
 def encode_fitting(
     corpus: Corpus, tokenizers: Tokenizers, max_length: int
 ) -> Iterator[tuple[EncodedBlock, int]]:
-    """Yield blocks of the pairs that fit, each with the number of pairs before the selection."""
+    """Yield blocks of the pairs that fit, each with the number of pairs before filtering."""
 
     def encode_pairs(pairs: tuple[list[str], list[str]]) -> EncodedBlock:
         sources, targets = pairs
@@ -131,6 +131,6 @@ def _select(block: EncodedBlock, is_selected: NDArray[np.bool_]) -> EncodedBlock
 
 
 def _join(values: Sequence[IdArray], lengths: Sequence[NDArray[np.int64]]) -> RaggedArray:
-    # The empty arrays allow for no blocks at all.
+    # np.concatenate needs at least one array, and there may be no blocks.
     offsets = np.concatenate([np.zeros(1, np.int64), *lengths]).cumsum()
     return RaggedArray(np.concatenate([np.zeros(0, np.int32), *values]), offsets)

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def fingerprint(source: "CorpusSource", languages: Languages) -> str | None:
-    """Return a hash of the content of a corpus; None if it cannot be known without reading it.
+    """Return a hash of a corpus; None for a pipe and for a dataset without a version.
 
-    File names are part of it, because they can determine the format. Directories are not.
+    File names are included, because they can determine the format. Directories are not.
     """
     parts: list[object] = [languages.source, languages.target]
     with ThreadPoolExecutor() as pool:

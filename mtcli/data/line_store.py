@@ -1,4 +1,4 @@
-"""Lines of text on disk, so that a corpus does not have to fit in memory."""
+"""Lines of text on disk, so that a corpus need not fit in memory."""
 
 import os
 import weakref
@@ -31,7 +31,7 @@ class Lines(Sequence[str]):
 
     @property
     def longest(self) -> int:
-        """Maximum number of characters in a line, or an upper bound of it."""
+        """Maximum number of characters in a line, or an upper bound."""
         raise NotImplementedError
 
     def __iter__(self) -> Iterator[str]:
@@ -48,7 +48,7 @@ class Lines(Sequence[str]):
 
 
 class LineStore(Lines):
-    """Lines in an unnamed temporary file, which the system deletes with the process.
+    """Lines in an unnamed temporary file, which the system deletes when the process ends.
 
     `directory` should be on a disk with enough space; /tmp may be in memory.
     """
@@ -132,8 +132,9 @@ def _unnamed_file(directory: Path | None) -> int:
             return os.dup(file.fileno())
     except OSError as error:
         raise DataError(
-            f"cannot create a temporary file in {directory}: {error.strerror}",
-            hint="choose an --out or --cache in a directory that you can write to",
+            f"cannot create a temporary file in {directory or 'the default directory'}: "
+            f"{error.strerror}",
+            hint="choose a writable directory with --out or --cache",
         ) from error
 
 
@@ -149,7 +150,7 @@ class SelectedLines(Lines):
 
     @property
     def longest(self) -> int:
-        """Maximum number of characters in a line of all lines."""
+        """Upper bound: the maximum over all lines, including the excluded ones."""
         return self._lines.longest
 
     def blocks(self) -> Iterator[list[str]]:
@@ -191,12 +192,12 @@ def exclude_lines(lines: Sequence[str], excluded: NDArray[np.int64]) -> Sequence
 
 
 def longest_line(lines: Sequence[str]) -> int:
-    """Return the maximum number of characters in a line, or an upper bound of it."""
+    """Return the maximum number of characters in a line, or an upper bound."""
     return lines.longest if isinstance(lines, Lines) else max(map(len, lines), default=0)
 
 
 def in_blocks(lines: Iterable[str]) -> Iterator[list[str]]:
-    """Yield `lines` in blocks of limited size; a longer line is a block by itself."""
+    """Yield `lines` in blocks of limited size; an overlong line is a block by itself."""
     for block, _ in aligned_blocks(zip(lines, repeat(""))):
         yield block
 

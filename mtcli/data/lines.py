@@ -123,7 +123,7 @@ def check_is_text(head: bytes, label: str) -> None:
     if head.startswith(ZIP_MAGIC):
         raise DataError(
             f"{label} is compressed with zip",
-            hint=f"name the archive alone, as a corpus: zip:{label}",
+            hint=f"pass the archive as a single corpus: zip:{label}",
         )
     if encoding := _detect_encoding(head):
         output = shlex.quote(f"{label}.txt")

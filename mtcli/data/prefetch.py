@@ -56,7 +56,7 @@ def prefetch(items: Iterator[T], n: int = 4) -> Generator[T]:
 def map_in_threads(function: Callable[[T], R], items: Iterable[T], n_threads: int) -> Iterator[R]:
     """Yield the results of `function` for all items in order, computed by several threads.
 
-    Only a few items are read ahead, so `items` may be larger than the memory.
+    Only a few items are read ahead, so `items` may be larger than memory.
     """
     with ThreadPoolExecutor(n_threads) as pool:
         pending: deque[Future[R]] = deque()

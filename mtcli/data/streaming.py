@@ -1,7 +1,7 @@
 """Training directly from a corpus, without counting or storing it.
 
 Pairs are shuffled within blocks of consecutive pairs. A block has a fixed number of rows of the
-corpus, so a resumed run finds its place by skipping rows.
+corpus, so a resumed run can skip to its position.
 """
 
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ def read_head(
     head = _usable(list(islice(open_rows(source, languages), n_pairs)), max_length)
     if not len(head):
         raise DataError(
-            f"the first {n_pairs:,} pairs of {source} are blank on one side or too long",
+            f"none of the first {n_pairs:,} pairs of {source} is usable: blank or too long",
             hint="check the format and the languages of the corpus, and data.max_length",
         )
     return head
@@ -57,10 +57,10 @@ class StreamedCorpus:
     dev_sources: frozenset[str]  # sentences to exclude
 
     def blocks(self, start: int = 0) -> Iterator[EncodedCorpus]:
-        """Yield the blocks of an epoch from number `start` on."""
+        """Yield the blocks of an epoch, starting with block `start`."""
         rows = open_rows(self.source, self.languages)
         is_empty = start == 0
-        next(islice(rows, start * BLOCK_PAIRS, start * BLOCK_PAIRS), None)  # skip
+        next(islice(rows, start * BLOCK_PAIRS, start * BLOCK_PAIRS), None)  # skip earlier blocks
         while block := list(islice(rows, BLOCK_PAIRS)):
             encoded = self._encode(block)
             is_empty = is_empty and not len(encoded)
@@ -80,7 +80,7 @@ class StreamedCorpus:
 
 
 def _usable(rows: list[Row], max_length: int) -> Corpus:
-    """Return the pairs that are not blank on a side and not certainly too long."""
+    """Return the pairs with text on both sides that can fit into `max_length` pieces."""
     limit = MAX_PIECE_LENGTH * max_length
     kept = [row for row in rows if _is_usable(row[0], limit) and _is_usable(row[1], limit)]
     return Corpus(*([replace_surrogates(row[side]) for row in kept] for side in (0, 1)))

@@ -79,7 +79,7 @@ def _kept_weights_paths(run: Path) -> list[Path]:
     if len(steps) < 2:
         raise CheckpointError(
             f"{run} has fewer than two saved sets of weights to average",
-            hint="name two or more models, or train with --set train.average=5",
+            hint="specify two or more models, or train with --set train.average=5",
         )
     return [weights_path(run, step) for step in steps]
 

@@ -318,7 +318,7 @@ def read_saved_tree(path: Path) -> dict[str, object]:
         reason = f"it has no {path.name}" if path.parent.is_dir() else "it does not exist"
         raise CheckpointError(
             f"{path.parent} is not a model directory: {reason}",
-            hint="name the directory of `mtcli train --out`",
+            hint="pass the directory that `mtcli train --out` wrote",
         )
     # Every use of a model directory reads config.yaml first, so this check covers them all.
     check_contained(path.parent)

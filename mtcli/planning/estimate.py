@@ -21,7 +21,7 @@ _BASE_MEMORY = 350_000_000  # bytes that torch itself uses
 _PAIR_MEMORY = 48  # bytes per pair to shuffle and sort an epoch; text and ids are on disk
 _TRAINER_MEMORY = 27  # bytes per character of the text that SentencePiece is trained on
 _NUMBER_SIZE = 4  # bytes of a float
-_OFFSET_SIZE = 8  # bytes of the position of a sentence in the file of ids
+_OFFSET_SIZE = 8  # bytes per offset: the start of a sentence in the file of ids
 _LOGITS = 3 * 2**22  # logits in memory at once; the loss computes them in chunks
 
 

@@ -1,15 +1,15 @@
-"""Progress of the preparation as events."""
+"""Events for the progress of data preparation."""
 
 import time
 from collections.abc import Callable
 
 from mtcli.reporting.events import Preparing
 
-_SECONDS = 0.2  # minimum time between two events
+_MIN_SECONDS = 0.2  # between two events
 
 
 class PreparationProgress:
-    """Function that turns progress into events for `listener`, at a limited rate."""
+    """Callable that reports progress to `listener` as events, at a limited rate."""
 
     def __init__(self, listener: Callable[[Preparing], None]) -> None:
         self._listener = listener
@@ -17,11 +17,11 @@ class PreparationProgress:
         self._started_at = self._last = 0.0
 
     def __call__(self, activity: str, n_pairs: int, share: float | None) -> None:
-        """Report the number of pairs that `activity` has processed, and its share of the work."""
+        """Report the pairs that `activity` has processed, and the completed fraction."""
         now = time.monotonic()
         if activity != self._activity:
             self._activity, self._started_at, self._last = activity, now, now
-        elif now - self._last < _SECONDS:
+        elif now - self._last < _MIN_SECONDS:
             return
         self._last = now
         self._listener(Preparing(activity, n_pairs, share, now - self._started_at))

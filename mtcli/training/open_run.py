@@ -70,7 +70,7 @@ def _new_preparation(config: Config, context: RunContext) -> Preparation:
 
 
 def check_data(config: Config, context: RunContext, digest: str) -> None:
-    """Raise `CheckpointError` if a completed run was trained on other pairs; write no cache."""
+    """Raise `CheckpointError` if a completed run was trained on different pairs."""
     if config.data.streaming:
         is_same = _new_preparation(config, context).summary.digest == digest
     else:
@@ -109,7 +109,7 @@ def _build_or_restore(
     context.reader.clear()  # training needs only token ids
     config = _with_languages(config, summary.languages)
     config = _resolve_steps(config, context, data, options, notify)
-    if checkpoint:  # it replaces the parent's weights, and the parent may be gone
+    if checkpoint:  # it replaces the parent's weights, and the parent may have been deleted
         config = _with_train_settings(config, start_from=None)
     run = build_run(config, context, data)
     _notify_summary(run, notify)
@@ -136,7 +136,7 @@ def _prepare_data(
     context: RunContext,
     notify: Notify,
 ) -> Dataset:
-    """Encode the corpus once per file system; return the dataset, which all processes map."""
+    """Encode the corpus once per file system; return the dataset for this process."""
 
     def encode_elsewhere() -> None:
         if preparation.has_ids(tokenizers, summary.digest):
@@ -154,7 +154,7 @@ def _prepare_data(
 
 
 def _with_languages(config: Config, languages: Languages) -> Config:
-    """Return `config` with the language codes that the corpus has revealed."""
+    """Return `config` with the language codes found in the corpus."""
     codes = {"source_lang": languages.source, "target_lang": languages.target}
     return config.model_copy(update={"data": config.data.model_copy(update=codes)})
 
@@ -222,7 +222,7 @@ def _get_tokenizers(
     checkpoint: Checkpoint | None,
     notify: Notify,
 ) -> Tokenizers:
-    """Load the tokenizers of a resumed run, of the parent model or of the user, or train some."""
+    """Load the tokenizers of the run, the parent or the user, or train new ones."""
 
     def get() -> Tokenizers:
         if checkpoint:

@@ -1,7 +1,7 @@
 """Preparation of the training data: read, split, train the vocabulary, encode.
 
-Each stage has an entry in a cache. A resumed run, or another run with the same data and
-vocabulary, does not repeat it.
+Each stage has a cache entry, so a resumed run, or another run with the same data and vocabulary,
+does not repeat it.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ from mtcli.tokenizer import Tokenizers, tokenizers_from_files, train_tokenizers
 from mtcli.training.dataset import Dataset, DevSet
 
 Notify = Callable[[str], None]
-OnProgress = Callable[[str, int, float | None], None]  # activity, pairs done, share done
+OnProgress = Callable[[str, int, float | None], None]  # activity, pairs done, completed fraction
 
 _FEW_PAIRS = 1_000  # fewer training pairs cause a warning
 _SIDES = ("source", "target")
@@ -53,7 +53,7 @@ class CorpusSplit:
 
 @dataclass(frozen=True)
 class SplitSummary:
-    """What is known about the training and dev pairs without the training text."""
+    """Facts about the training and dev pairs that do not require the training text."""
 
     digest: str
     languages: Languages
@@ -80,7 +80,7 @@ class Preparation:
 
     @cached_property
     def _languages(self) -> Languages:
-        """Languages of the settings, completed by those of the training corpus."""
+        """Languages in the settings; unknown ones come from the training corpus."""
         return find_languages(self._config.data.train.corpora, configured_languages(self._config))
 
     @cached_property
@@ -131,7 +131,7 @@ class Preparation:
         return self.open(tokenizers, self.summary, notify)
 
     def encode(self, tokenizers: Tokenizers) -> None:
-        """Encode the training and dev pairs into the cache, unless they are there."""
+        """Encode the training and dev pairs into the cache, unless it has them."""
         self._find_or_build(
             self._ids_key(tokenizers), lambda path: self._write_ids(path, tokenizers)
         )
@@ -252,7 +252,7 @@ def read_dev(config: Config, notify: Notify, reader: CorpusReader) -> Corpus:
 
 
 def configured_languages(config: Config) -> Languages:
-    """Return the languages of the settings."""
+    """Return the languages in the settings."""
     return Languages(config.data.source_lang, config.data.target_lang)
 
 
@@ -334,6 +334,6 @@ def _open_ids(entry: CacheEntry, name: str, tokenizers: Tokenizers) -> EncodedCo
 
 
 def _map(path: Path, dtype: DTypeLike) -> NDArray[Any]:
-    """Map a file into memory. The array is an ordinary one: slices of `np.memmap` are slow."""
+    """Map a file into memory as an ordinary array: slicing `np.memmap` is slow."""
     with path.open("rb") as file:
         return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), dtype)

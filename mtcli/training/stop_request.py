@@ -55,7 +55,7 @@ class StopRequest:
             raise Interrupted(number, _UNSAVED)
 
     def raise_pending(self) -> None:
-        """Raise `Interrupted` if a signal has arrived that did not end the run.
+        """Raise `Interrupted` if a signal arrived but did not end the run.
 
         This happens after the last step, and in destructors, where Python ignores exceptions.
         """

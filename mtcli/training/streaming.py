@@ -1,4 +1,4 @@
-"""Preparation of a run that streams its corpus: only its head is read before the first step."""
+"""Preparation of a run that streams its corpus: read only the first pairs beforehand."""
 
 import hashlib
 from collections.abc import Callable
@@ -17,17 +17,17 @@ Notify = Callable[[str], None]
 
 
 class StreamPreparation(Preparation):
-    """Preparation without a cache. The head of the corpus provides dev pairs and vocabulary."""
+    """Preparation without a cache. The first pairs provide the dev set and the vocabulary."""
 
     @cached_property
     def summary(self) -> SplitSummary:
-        """Digest of the head, languages, dev pairs and notices."""
+        """Digest of the first pairs, languages, dev pairs and notices."""
         notices: list[str] = []
         head, dev = self._head
         data = self._config.data
         opened = open_corpora(data.train.corpora, self._languages)
         notices += [f"training: {text}" for corpus in opened for text in corpus.descriptions]
-        origin = "from the dev files" if data.dev else "the first pairs of the corpus"
+        origin = "from the dev files" if data.dev else "from the start of the corpus"
         notices.append(f"data: streaming {data.train}; {len(dev):,} dev pairs, {origin}")
         notices.append(
             f"  shuffling within blocks of {BLOCK_PAIRS:,} pairs; the order of the blocks is fixed"
@@ -36,7 +36,7 @@ class StreamPreparation(Preparation):
         return SplitSummary(digest, self._languages, dev, tuple(notices))
 
     def train_vocabulary(self, notify: Notify) -> Tokenizers:
-        """Train the tokenizers on the head of the corpus."""
+        """Train the tokenizers on the first pairs."""
         head, _ = self._head
         sample = head.sample(self._n_sample_pairs)
         tokenizers = run_interruptibly(
@@ -73,7 +73,7 @@ class StreamPreparation(Preparation):
 
     @cached_property
     def _head(self) -> tuple[Corpus, Corpus]:
-        """First training pairs, and dev pairs."""
+        """The first training pairs, and the dev pairs."""
         data = self._config.data
         n_dev = 0 if data.dev else data.dev_pairs
         n_pairs = max(self._n_sample_pairs, n_dev)

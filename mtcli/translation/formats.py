@@ -87,7 +87,7 @@ class Formats:
         if not isinstance(fields, dict) or self.field not in fields:
             raise DataError(
                 f"{place}: no JSON object with the field {self.field!r}",
-                hint="name the field to translate with --field",
+                hint="specify the field to translate with --field",
             )
         prefix = fields.get("prefix") if self.has_prefix else ""
         source = fields[self.field]

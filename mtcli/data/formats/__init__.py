@@ -47,7 +47,7 @@ __all__ = [
     "recognize_format",
 ]
 
-# Content is compared in this order: formats with magic bytes come first, TSV last.
+# Formats are tried in this order: those with magic bytes first, TSV last.
 FORMATS: tuple[CorpusFormat, ...] = (
     ParquetFormat(),
     ArrowFormat(),
@@ -69,9 +69,9 @@ _EXAMPLE = "examples of corpora: train.en train.de, 'train.{en,de}', train.tsv.g
 
 
 def open_corpus(names: Sequence[str], languages: Languages = UNKNOWN_LANGUAGES) -> OpenedCorpus:
-    """Open a corpus that is named by one name of any format, or by two text files.
+    """Open a corpus given as one name in any format, or as two text files.
 
-    Missing files and columns are reported here; errors inside of the files when `rows` gets there.
+    Missing files and columns are reported here; errors inside the files while `rows` is read.
     """
     match list(names):
         case [name]:
@@ -89,7 +89,7 @@ def open_corpus(names: Sequence[str], languages: Languages = UNKNOWN_LANGUAGES) 
 def open_corpora(
     corpora: Iterable[Sequence[str]], languages: Languages = UNKNOWN_LANGUAGES
 ) -> Iterator[OpenedCorpus]:
-    """Open corpora one after the other; languages found in one apply to those after it."""
+    """Open corpora one after the other; languages found in one apply to the following ones."""
     for names in corpora:
         opened = open_corpus(names, languages)
         languages = Languages(
@@ -109,7 +109,7 @@ def find_languages(
 
 
 def has_known_suffix(name: str) -> bool:
-    """Return whether the suffix of a file name states a corpus format."""
+    """Return whether the suffix of a file name identifies a corpus format."""
     return any(suffix_of(_split_selection(name)[0]) in format_.suffixes for format_ in FORMATS)
 
 
@@ -136,7 +136,7 @@ def _open_one(name: str, languages: Languages) -> OpenedCorpus:
 
 
 def _parse(name: str, languages: Languages) -> tuple[CorpusFormat | None, Location]:
-    """Return the stated format and the location; a path that exists wins over the grammar."""
+    """Return the stated format and the location; an existing path takes precedence."""
     path, selection = _split_selection(name)
     for existing, selected in ((name, ()), (path, selection)):
         if exists(existing):
@@ -149,7 +149,7 @@ def _parse(name: str, languages: Languages) -> tuple[CorpusFormat | None, Locati
         known = ", ".join(f.name for f in FORMATS)
         raise DataError(
             f"{name}: unknown format {match[1]}; the formats are {known}",
-            hint="download a URL first, and name the file"
+            hint="download the file first, then pass its path"
             if match[2].startswith("//")
             else f"check the prefix, or the name of the file; {_EXAMPLE}",
         )
@@ -174,7 +174,7 @@ def _open_file(location: Location, format_: CorpusFormat | None) -> OpenedCorpus
     if location.opener and not format_.reads_streams:
         raise DataError(
             f"{location}: the format {format_.name} cannot be read from a pipe",
-            hint="write it to a file, and name the file",
+            hint="save it to a file and pass the file",
         )
     return format_.open(location)
 
@@ -192,8 +192,8 @@ def recognize_format(location: Location) -> CorpusFormat:
         if format_.recognizes(location, head):
             return format_
     raise DataError(
-        f"{location}: the format is not clear",
-        hint=f"name two text files, SOURCE TARGET, or state the format: tsv:{location.name}",
+        f"{location}: cannot determine the format",
+        hint=f"pass two text files, SOURCE TARGET, or specify the format: tsv:{location.name}",
     )
 
 
@@ -203,12 +203,12 @@ def _recognize_directory(location: Location) -> CorpusFormat:
             return format_
     raise DataError(
         f"{location} is a directory, but not a saved dataset",
-        hint=f"name its files, for example '{location.path}/*.parquet'",
+        hint=f"pass its files, for example '{location.path}/*.parquet'",
     )
 
 
 def _open_shards(locations: Sequence[Location], format_: CorpusFormat | None) -> OpenedCorpus:
-    """Open files that are read one after the other; the first one decides on the languages."""
+    """Open files that are read one after the other; the first one determines the languages."""
     opened = [_open_file(locations[0], format_)]
     languages = opened[0].languages
     for location in locations[1:]:

@@ -64,7 +64,7 @@ def _members(location: Location) -> dict[str, ZipInfo]:
         path = PurePosixPath(name.replace("\\", "/"))
         if path.is_absolute() or ".." in path.parts or ":" in path.parts[0]:
             raise DataError(
-                f"{location}: the member {name} is outside of the archive",
+                f"{location}: the member {name} is outside the archive",
                 hint="do not use this archive; it may have been made to overwrite files",
             )
     return members
@@ -85,7 +85,7 @@ def _choose(members: dict[str, ZipInfo], location: Location) -> list[ZipInfo]:
     is_known = location.languages.source and location.languages.target
     languages = "" if is_known else "set --source-lang and --target-lang, or "
     raise DataError(
-        f"{location}: source and target are not clear; its members are "
+        f"{location}: cannot determine source and target; its members are "
         f"{', '.join(members) or 'none'}",
         hint=f"{languages}select the members: {location}#SOURCE,TARGET",
     )
@@ -136,12 +136,13 @@ def _check_member(member: ZipInfo, location: Location) -> None:
     label = f"{location}, member {member.filename}"
     if member.flag_bits & _ENCRYPTED:
         raise DataError(
-            f"{label}: encrypted", hint="decrypt the archive with `unzip`, and name the files"
+            f"{label}: encrypted",
+            hint="extract the archive with `unzip` and its password, then pass the files",
         )
     if member.file_size > _MAX_SIZE and member.file_size > _MAX_RATIO * member.compress_size:
         raise DataError(
             f"{label}: {member.file_size:,} bytes from {member.compress_size:,} compressed bytes",
-            hint="this may be a zip bomb; if you trust it, extract it and name the files",
+            hint="this may be a zip bomb; if you trust it, extract it and pass the files",
         )
 
 
@@ -195,7 +196,7 @@ def _open_member(member: Location, location: Location) -> OpenedCorpus:
     format_ = recognize_format(member)
     if not format_.reads_streams:
         raise DataError(
-            f"{member}: the format {format_.name} cannot be read inside of an archive",
-            hint=f"extract it with `unzip {location}`, and name the file",
+            f"{member}: the format {format_.name} cannot be read inside an archive",
+            hint=f"extract it with `unzip {location}`, then pass the extracted file",
         )
     return format_.open(member)

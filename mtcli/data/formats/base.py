@@ -1,7 +1,7 @@
 """Interface of the corpus formats.
 
 A corpus name is `[FORMAT:]PATH[#SELECTION]`. A format turns it into rows: a source line and one or
-more target lines. Only the formats of test sets have more than one.
+more target lines. Only test sets have more than one target line.
 """
 
 import re
@@ -22,7 +22,7 @@ from mtcli.data.compression import (
 from mtcli.data.lines import check_is_text, decoded_lines, line_content
 from mtcli.errors import DataError
 
-Row = tuple[str, ...]  # source, target, further references
+Row = tuple[str, ...]  # source, target, additional references
 
 _LINE_BREAK = re.compile(r"\r\n|\n|\r")
 

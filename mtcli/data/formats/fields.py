@@ -1,4 +1,4 @@
-"""Choice of the source and target field: columns of tables, keys of JSON objects, features."""
+"""Choose the source and target fields: columns of tables, keys of JSON objects, features."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class FieldChoice:
 
     source: str
     target: str
-    is_nested: bool = False  # inside of "translation"
+    is_nested: bool = False  # inside "translation"
 
     def __str__(self) -> str:
         parent = f"{NESTED}." if self.is_nested else ""
@@ -27,9 +27,10 @@ class FieldChoice:
 def choose_fields(
     names: Sequence[str], location: Location, nested: Sequence[str] = (), kind: str = "column"
 ) -> FieldChoice:
-    """Choose source and target field; `nested` are the fields inside of `translation`.
+    """Choose the source and target fields; `nested` lists the fields inside `translation`.
 
-    The selection comes first, then the language codes, source and target, and the only two fields.
+    The order is: the selection, fields named by the language codes, fields called source and
+    target, the only two fields.
     """
     choice = _selected(names, nested, location, kind)
     for candidates, is_nested in ((names, False), (nested, True)):
@@ -47,7 +48,7 @@ def choose_fields(
         return choice
     known = [code for code in (languages.source, languages.target) if code]
     wanted = f" for {' and '.join(known)}" if known else ""
-    raise unclear_fields([*names, *nested], location, f"no clear {kind}s{wanted}", kind)
+    raise unclear_fields([*names, *nested], location, f"cannot determine the {kind}s{wanted}", kind)
 
 
 def _selected(
@@ -85,7 +86,7 @@ def check_two(location: Location) -> tuple[str, str]:
     """Return the two names of the selection; raise `DataError` for any other number."""
     if len(location.selection) != 2:
         raise DataError(
-            f"{location}: the selection #{','.join(location.selection)} must name two parts",
+            f"{location}: the selection #{','.join(location.selection)} must have two names",
             hint=f"select source and target: {location.name}#SOURCE,TARGET",
         )
     return location.selection[0], location.selection[1]
@@ -94,7 +95,7 @@ def check_two(location: Location) -> tuple[str, str]:
 def unclear_fields(
     names: Sequence[str], location: Location, problem: str, kind: str = "column"
 ) -> DataError:
-    """Return the error for fields that are missing or not clear; it lists all fields."""
+    """Return the error for missing or ambiguous fields; it lists all fields."""
     codes = [name for name in names if is_language_code(name) and name != "id"]
     example = next((",".join(n[:2]) for n in (codes, names) if len(n) > 1), "en,de")
     return DataError(

@@ -18,7 +18,7 @@ _LANGUAGE_PAIR = re.compile(r"[A-Za-z]{2,3}(_[A-Za-z]+)?-[A-Za-z]{2,3}(_[A-Za-z]
 _REVISION = re.compile(r"[0-9a-f]{40}")
 _TEXT_TYPES = ("string", "large_string", "string_view", "null")
 _DOWNLOAD_HINT = (
-    "download it on a machine with access, save it with save_to_disk, and name the directory"
+    "download it on a machine with access, save it with save_to_disk, and pass that directory"
 )
 
 
@@ -47,7 +47,7 @@ class _FileFormat(CorpusFormat):
         return head.startswith(self.magic)
 
     def open(self, location: Location) -> OpenedCorpus:
-        """Open a file; the selection are the columns."""
+        """Open a file; the selection names the columns."""
         head = location.head()  # also reports a missing file
         if not head.startswith(self.magic):
             raise DataError(
@@ -55,7 +55,7 @@ class _FileFormat(CorpusFormat):
             )
         datasets = _import_datasets()
         try:
-            # The builder locks a file in its cache directory, also for streaming.
+            # The builder locks a file in its cache directory, even when streaming.
             with TemporaryDirectory() as cache:
                 dataset = datasets.load_dataset(
                     self.builder,
@@ -107,7 +107,7 @@ class DatasetFormat(CorpusFormat):
         if not self.recognizes(location, b""):
             raise DataError(
                 f"{location} is not a saved dataset: it has no {' or '.join(_SAVED_FILES)}",
-                hint="save it with save_to_disk, or name its files: 'DIRECTORY/*.parquet'",
+                hint="save it with save_to_disk, or pass its files: 'DIRECTORY/*.parquet'",
             )
         datasets = _import_datasets()
         selected = _split_selection(location)
@@ -122,7 +122,7 @@ class DatasetFormat(CorpusFormat):
         elif selected.split and selected.split != str(dataset.split):
             raise DataError(
                 f"{location}: no split {selected.split}; the dataset has no splits",
-                hint=f"name the directory alone: {location}",
+                hint=f"omit the split: {location}",
             )
         opened = _open_dataset(
             dataset, _features(dataset), selected.location, "saved dataset", split
@@ -181,7 +181,7 @@ def _parse_hub_name(location: Location) -> HubName:
         hub_name = HubName(name, None, revision or None)
     if len(parts) > 3 or not all(parts):
         raise DataError(
-            f"hf:{location} is not a name on the hub",
+            f"hf:{location} is not a valid dataset name",
             hint="write hf:NAMESPACE/NAME/CONFIG#SPLIT, for example hf:wmt/wmt14/de-en#validation",
         )
     return hub_name

@@ -18,7 +18,7 @@ from mtcli.errors import DataError
 
 
 class JsonlFormat(CorpusFormat):
-    """JSON Lines: the fields of each object are texts, also inside of `translation`."""
+    """JSON Lines: the fields of each object are texts, also inside `translation`."""
 
     name = "jsonl"
     suffixes = (".jsonl", ".ndjson", ".json")

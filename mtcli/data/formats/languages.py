@@ -32,7 +32,7 @@ def _normalized(code: str) -> str:
 
 
 def match_language(wanted: str, available: Sequence[str]) -> str | None:
-    """Return the code in `available` that `wanted` means: itself, or its first regional variant."""
+    """Return the code in `available` that matches `wanted`, or its first regional variant."""
     codes = {_normalized(code): code for code in reversed(available)}
     wanted = _normalized(wanted)
     if wanted in codes:
@@ -41,10 +41,10 @@ def match_language(wanted: str, available: Sequence[str]) -> str | None:
 
 
 def choose_languages(available: Sequence[str], languages: Languages) -> tuple[str, str] | None:
-    """Return source and target code out of `available`; None if they are missing or not clear.
+    """Return the source and target codes in `available`; None if they are missing or ambiguous.
 
-    Of an unknown language, the code must be the only one left: without languages, two codes are
-    taken in their order.
+    If one language is unknown, its code must be the only other one. If both are unknown,
+    `available` must have two codes: source, then target.
     """
     source = match_language(languages.source, available) if languages.source else None
     target = match_language(languages.target, available) if languages.target else None
@@ -57,6 +57,6 @@ def choose_languages(available: Sequence[str], languages: Languages) -> tuple[st
 
 
 def languages_from_names(names: Sequence[str], languages: Languages) -> Languages:
-    """Return `languages`, completed with the names of source and target that are codes."""
+    """Return `languages`; fill in unknown ones from names that are language codes."""
     codes = [name if is_language_code(name) else None for name in names[:2]]
     return Languages(languages.source or codes[0], languages.target or codes[1])

@@ -63,7 +63,9 @@ def _rows(location: Location) -> Iterator[Row]:
         else:
             yield _row(entry, entry.msgid, entry.msgstr)
     if not n_entries:
-        raise DataError(f"{location} has no messages", hint="name a catalog with translations")
+        raise DataError(
+            f"{location} has no messages", hint="use a catalog that contains translations"
+        )
 
 
 def _row(entry: Any, source: str, target: str) -> Row:
@@ -77,15 +79,13 @@ def _parse(location: Location) -> Any:
     with location.open() as file:
         content = file.read(_MAX_SIZE + 1)
     if len(content) > _MAX_SIZE:
-        raise DataError(
-            f"{location} is larger than {_MAX_SIZE >> 20} MB", hint="divide the catalog into parts"
-        )
+        raise DataError(f"{location} is larger than {_MAX_SIZE >> 20} MB", hint="split the catalog")
     charset = _CHARSET.search(content)
     encoding = charset[1].decode() if charset and charset[1] != b"CHARSET" else "utf-8"
     try:
         text = content.decode(encoding).removeprefix("\ufeff")
         _check_syntax(text, location)
-        # polib splits a str also at U+2028 and other characters; a file only at line ends.
+        # polib also splits a str at U+2028 and similar characters, but a file only at line endings.
         with NamedTemporaryFile("w", suffix=".po", encoding="utf-8", newline="") as file_for_polib:
             file_for_polib.write(text)
             file_for_polib.flush()
@@ -102,10 +102,13 @@ def _parse(location: Location) -> Any:
 
 
 def _check_syntax(text: str, location: Location) -> None:
-    """Raise `DataError` for a line that is neither a comment nor a string; polib would cut it."""
+    """Raise `DataError` for a line that is neither a comment nor a string.
+
+    polib would truncate it.
+    """
     for number, line in enumerate(text.split("\n"), start=1):
         if not _LINE.fullmatch(line):
-            raise _invalid(location, str(number), "expected a keyword and a quoted text")
+            raise _invalid(location, str(number), "expected a keyword and a quoted string")
 
 
 def _invalid(location: Location, line: str, reason: str) -> DataError:

@@ -88,7 +88,7 @@ class CsvFormat(_TableFormat):
     suffixes = (".csv",)
 
     def _delimiter(self, first_line: str) -> str:
-        """Return the delimiter that occurs most often outside of quotes in the first line."""
+        """Return the delimiter that occurs most often outside quotes in the first line."""
         unquoted = "".join(first_line.split('"')[::2])
         return max(",;\t", key=unquoted.count)
 
@@ -104,7 +104,7 @@ class CsvFormat(_TableFormat):
         except csv.Error as error:
             raise DataError(
                 f"{location}, line {number:,}: not valid CSV ({error})",
-                hint="double the quotes inside of quoted fields, or use tsv:, which has no quoting",
+                hint="double the quotes inside quoted fields, or use tsv:, which has no quoting",
             ) from error
 
 
@@ -121,7 +121,7 @@ def _choose_columns(cells: Sequence[str], location: Location) -> _Columns:
         source, target = cells.index(choice.source), cells.index(choice.target)
         return _Columns(source, target, str(choice), has_header=True)
     if len(cells) != 2:
-        raise _unclear(cells, location, "no clear columns")
+        raise _unclear(cells, location, "cannot determine the columns")
     return _Columns(0, 1, "1 and 2", n_exact=2)
 
 
@@ -143,8 +143,8 @@ def _header_choice(cells: Sequence[str], location: Location) -> FieldChoice | No
 def _unclear(cells: Sequence[str], location: Location, problem: str) -> DataError:
     if len(cells) < 2:
         return DataError(
-            f"{location}, line 1: one column, but source and target are needed",
-            hint="check the delimiter, or name two text files: SOURCE TARGET",
+            f"{location}, line 1: only one column, but a source and a target column are required",
+            hint="check the delimiter, or pass two text files: SOURCE TARGET",
         )
     listed = [f"{i} ({cell[:_MAX_LISTED]})" for i, cell in enumerate(cells, start=1)]
     error = unclear_fields(listed, location, problem)
@@ -161,7 +161,7 @@ def _rows(records: Cells, location: Location, columns: _Columns) -> Iterator[Row
         if len(cells) < n_needed or (n_exact and len(cells) != n_exact):
             needed = f"exactly {n_exact}" if n_exact else f"at least {n_needed}"
             raise DataError(
-                f"{location}, line {number:,}: {len(cells)} columns, but {needed} are needed",
+                f"{location}, line {number:,}: {len(cells)} columns, but {needed} are required",
                 hint=f"correct the line, or select columns: {location.name}#1,2",
             )
         yield join_lines(cells[source]), join_lines(cells[target])

@@ -26,7 +26,7 @@ class TextFormat(CorpusFormat):
         if not pair:
             raise DataError(
                 f"{location}: a text corpus has two files",
-                hint="name both files, SOURCE TARGET, or write 'corpus.{en,de}'",
+                hint="pass both files, SOURCE TARGET, or write 'corpus.{en,de}'",
             )
         return open_text_files(*pair, location.languages)
 
@@ -55,7 +55,7 @@ def is_glob(name: str) -> bool:
 
 
 def find_files(pattern: str) -> list[str]:
-    """Return the sorted files that match a pattern; a name that is no pattern matches itself."""
+    """Return the sorted files that match a pattern; a name without wildcards matches itself."""
     if not is_glob(pattern):
         return [pattern]
     path = Path(pattern)
@@ -71,13 +71,13 @@ def open_text_files(source: str, target: str, languages: Languages) -> OpenedCor
     """Open two line-aligned text files, or two patterns with the same number of files."""
     if source == target == STDIN:
         raise DataError(
-            "both sides of the corpus are standard input", hint="name a file for one side"
+            "both sides of the corpus are standard input", hint="use a file for one side"
         )
     sides = find_files(source), find_files(target)
     for pattern, found in zip((source, target), sides, strict=True):
         if not found:
             raise DataError(
-                f"no such file: {pattern}", hint="no file matches the pattern; check the directory"
+                f"no file matches {pattern}", hint="check the pattern and the directory"
             )
     if len(sides[0]) != len(sides[1]):
         raise DataError(

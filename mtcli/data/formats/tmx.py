@@ -89,7 +89,7 @@ def _choose(start: _Start, location: Location) -> Languages:
     if pair and known != Languages():
         return Languages(languages.source or pair[0], languages.target or pair[1])
     raise DataError(
-        f"{location}: source and target language are not clear; the first unit has "
+        f"{location}: cannot determine the languages; the first unit has "
         f"{', '.join(start.codes) or 'no languages'}",
         hint="set --source-lang and --target-lang, for example en and de",
     )

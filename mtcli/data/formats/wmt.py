@@ -113,7 +113,7 @@ def _read_xml(location: Location) -> TestSet:
         source.extend(segments.values())
         documents.extend([doc.get("id", "")] * len(segments))
     if not source:
-        raise DataError(f"{location} has no segments", hint="name a test set with references")
+        raise DataError(f"{location} has no segments", hint="use a test set with references")
     order = location.selection or tuple(references)
     references = {name: references[name] for name in order}
     return TestSet(source, references, documents, languages, location.files)
@@ -198,7 +198,7 @@ def _find_reference(location: Location) -> Location:
         listed = f" ({', '.join(path.name for path in found)})" if found else ""
         raise DataError(
             f"{location}: {len(found)} reference files beside it{listed}, but 1 is needed",
-            hint=f"name the reference: wmt:{location.name}#REFERENCE.sgm",
+            hint=f"specify the reference: wmt:{location.name}#REFERENCE.sgm",
         )
     return replace(location, name=str(found[0]))
 
@@ -254,9 +254,9 @@ def _read_sgml(location: Location) -> tuple[_Segments, str | None]:
                         hint="download the test set again",
                     )
                 segments[key] = join_lines(_unescape(text[position : end.start()]).strip())
-                position = end.end()  # a tag inside of a segment is text
+                position = end.end()  # a tag inside a segment is text
     if not segments:
-        raise DataError(f"{location} has no segments", hint="name a WMT test set in SGML")
+        raise DataError(f"{location} has no segments", hint="use a WMT test set in SGML")
     return segments, language
 
 

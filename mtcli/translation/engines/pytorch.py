@@ -93,7 +93,7 @@ class TorchEngine(Engine):
     ) -> list[list[Sequence[Sequence[float]]]]:
         """Return the attention [T][S] of each hypothesis, computed with teacher forcing."""
         pairs = [(i, hypothesis) for i, best in enumerate(n_best) for hypothesis in best]
-        # Position t predicts token t from the source, so the last token is not an input.
+        # The input at position t is token t-1, so the last token is never an input.
         inputs = [[self.special.bos, *h.tokens[:-1]] for _, h in pairs]
         target = pad(inputs, self.special.pad).to(self.device)
         source_rows = torch.tensor([i for i, _ in pairs], device=self.device)
