@@ -54,7 +54,11 @@ def scores(directory) -> list[float]:
     [
         # 3 divides neither the number of batches nor that of matrices.
         pytest.param(3, {}, marks=pytest.mark.long),
-        (2, {"train.accumulate": 2, "train.optimizer": "adamw", "data.subword_sampling": 0.1}),
+        pytest.param(
+            2,
+            {"train.accumulate": 2, "train.optimizer": "adamw", "data.subword_sampling": 0.1},
+            marks=pytest.mark.long,
+        ),
         (2, {"train.sharding": "full"}),
         pytest.param(2, {"model": RNN}, marks=pytest.mark.long),
         pytest.param(2, {"model": RNN, "train.sharding": "full"}, marks=pytest.mark.long),
