@@ -210,7 +210,7 @@ def _with_corpora_of(saved: DataConfig, data: DataConfig) -> DataConfig:
 def _with_sample_of(saved: TokenizerConfig, tokenizer: TokenizerConfig) -> TokenizerConfig:
     """Return `tokenizer` with the settings of `saved` that do not matter for a trained tokenizer.
 
-    Its file may have another path. Version 0.2.0 had another default for the number of lines.
+    The path of its file may differ, and version 0.2.0 had a different default number of lines.
     """
     update: dict[str, object] = {}
     if saved.model and tokenizer.model and _may_be_same_path(saved.model, tokenizer.model):

@@ -1,4 +1,4 @@
-"""LSTM and GRU layers, and products with the same matrix in every step of a loop."""
+"""LSTM and GRU layers, and multiplication by a matrix that a loop reuses at every step."""
 
 from collections.abc import Callable, Sequence
 from functools import cache

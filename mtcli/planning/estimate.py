@@ -57,7 +57,7 @@ class Workload:
 
 
 def estimate_workload(config: Config, stats: CorpusStats) -> Workload:
-    """Return the size of the corpus with the vocabulary of `config`."""
+    """Estimate the size of the corpus in pieces of the vocabulary of `config`."""
     tokenizer = config.tokenizer
     source, target = stats.estimate_pieces(tokenizer.vocab_size, is_shared=tokenizer.is_shared)
     return Workload(source + 1, target + 1, stats.n_pairs)

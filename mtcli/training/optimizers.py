@@ -145,7 +145,7 @@ def _decay(options: TrainConfig, step: int, default_share: float) -> float:
 
 
 def _interpolate(low: float, share: float) -> float:
-    """Interpolate linearly from `low` at share 0 to 1 at share 1."""
+    """Interpolate linearly: return `low` if `share` is 0, and 1 if `share` is 1."""
     return low + (1 - low) * max(0.0, share)
 
 

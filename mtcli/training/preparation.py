@@ -53,7 +53,7 @@ class CorpusSplit:
 
 @dataclass(frozen=True)
 class SplitSummary:
-    """Facts about the training and dev pairs that do not require the training text."""
+    """Summary of the training and dev pairs, available without the training text."""
 
     digest: str
     languages: Languages

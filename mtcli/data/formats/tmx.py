@@ -25,7 +25,7 @@ from mtcli.data.formats.xml import (
 )
 from mtcli.errors import DataError
 
-_N_EXAMINED = 1000  # units of which one must be complete
+_N_EXAMINED = 1000  # at least one of the first units must be complete
 _ANY_LANGUAGE = "*all*"  # srclang of a memory without a source language
 
 
