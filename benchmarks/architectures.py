@@ -6,13 +6,13 @@
 The widths are chosen so that all systems have about as many parameters as the transformer in
 --like.
 
-1. All systems alternate for a few training steps, in one thread. The speed determines how
+1. All systems take turns to train a few steps, in one thread. The measured speed determines how
    many steps each system trains in --minutes, regardless of the machine's load later.
 2. `mtcli train` trains each system for that number of steps, in one thread on a separate core;
    --at-once systems train at a time.
 3. All systems translate the test set, interleaved: torch engine, beam 4, one thread.
 
-Results that are already in --out are reused; different minutes or files require another --out.
+Results that are already in --out are reused; different minutes or files require a different --out.
 Writes results.json, table.md and, if matplotlib is installed, chart.svg.
 """
 
@@ -153,7 +153,7 @@ def write_json(path: Path, tree: Any) -> None:
 
 
 def match_size(base: Config, changes: dict[str, Any]) -> Config:
-    """Return `base` with `changes`, at the width that keeps its parameter count closest."""
+    """Return `base` with `changes`, at the width with the closest parameter count."""
     vocab_size = base.tokenizer.vocab_size
     n_parameters = base.model.n_parameters(vocab_size, vocab_size)
     architecture = ARCHITECTURES[changes.get("arch", "transformer")]

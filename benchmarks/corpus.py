@@ -3,11 +3,11 @@
     python benchmarks/corpus.py train.en train.de [--pairs 5000000] [--rounds 3] [--other CHECKOUT]
 
 The large corpus consists of the lines of SOURCE and TARGET in random order, each with a random
-number. All runs use a SentencePiece model that exists before, so the training of the vocabulary is
-measured separately. The baseline only reads both files and encodes all lines with SentencePiece on
-all cores. Memory is private memory (RssAnon) of all processes, sampled every 10 ms.
+number. All runs use an existing SentencePiece model; the training of the vocabulary is measured
+separately. The baseline only reads both files and encodes all lines with SentencePiece on
+all cores. Memory is the private memory (RssAnon) of all processes, sampled every 10 ms.
 
-With --other, the time and memory for 20,000 pairs are compared with another checkout of mtcli.
+With --other, the time and memory for 20,000 pairs are compared with those of a different checkout.
 """
 
 import argparse
@@ -73,7 +73,7 @@ def main() -> None:
 def measure_large(
     large: list[str], small: list[str], model: Path, folder: Path, rounds: int
 ) -> None:
-    """Print the start-up time of a large corpus, relative to the baseline, and its memory."""
+    """Print the start-up time for a large corpus, relative to the baseline, and the memory."""
     own = ["--set", f"tokenizer.model={model}"]
     baselines, cold, warm = [], [], []
     for _ in range(rounds):
@@ -93,7 +93,7 @@ def measure_large(
 
 
 def compare_versions(pairs: list[str], folder: Path, other: Path, rounds: int) -> None:
-    """Print time and memory of two text files, here and in another checkout."""
+    """Print the time and memory for two text files, in this and in the other checkout."""
     here, there = [], []
     for _ in range(rounds):
         here.append(start_run(pairs, folder))
@@ -176,7 +176,7 @@ def start_run(arguments: list[str], folder: Path, checkout: Path | None = None) 
 
 
 def sample_memory(process: subprocess.Popen[str], samples: list[tuple[float, float]]) -> None:
-    """Append the time and the private memory of all processes in MB, until the process ends."""
+    """Append the time and the private memory of all processes (MB) until the process ends."""
     while process.poll() is None:
         total = sum(map(_private_memory, _process_tree(process.pid)))
         samples.append((time.perf_counter(), total / 1e3))

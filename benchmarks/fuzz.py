@@ -1,4 +1,4 @@
-"""Fuzz test of `mtcli translate`: random byte lines in, as many lines out, in order.
+"""Fuzz test of `mtcli translate`: random lines must give as many output lines, in order.
 
 python benchmarks/fuzz.py MODEL [--engine torch|ctranslate2] [--lines N] [--seed N]
 """

@@ -49,11 +49,11 @@ def _config(folder: Path) -> Config:
 
 
 def _kill_at_random(config: Config, directory: Path, n_kills: int) -> None:
-    # Long enough to make progress, short enough for all kills to happen before the end.
+    # Attempts are long enough to make progress, and short enough to end before the run finishes.
     generator = random.Random(1)
     for _ in range(n_kills):
         if killing.attempt(config, directory, seconds=generator.uniform(0.05, 1.2)):
-            shutil.rmtree(directory)  # it finished too early: start again
+            shutil.rmtree(directory)  # the run finished too early: start again
     assert killing.attempt(config, directory)
 
 

@@ -1,4 +1,4 @@
-"""Time from process start to the first translated line, compared with only loading the model.
+"""Time from process start to the first translated line, compared with the model's load time.
 
 python benchmarks/latency.py MODEL [--rounds N]
 """

@@ -2,9 +2,9 @@
 
     python benchmarks/local_attention.py [--window 128] [--rounds 5]
 
-One attention module of width 256 with 4 heads, as in an encoder and as in a decoder, one thread.
-Both kinds and all lengths run in turn. CPU times and their ratios are medians over the rounds.
-Memory is the increase in peak memory, measured in a new process.
+Measures one attention module of width 256 with 4 heads, as in an encoder and as in a decoder, in
+one thread. Both kinds of attention and all lengths run in turn. CPU times and their ratios are
+medians over the rounds. Memory is the increase in peak memory, measured in a new process.
 """
 
 import argparse
@@ -36,7 +36,7 @@ def main() -> None:
 
 
 def report(window: int, n_rounds: int, is_causal: bool) -> None:
-    """Print one row per length; a round is one pass of each length and each kind."""
+    """Print one row per length; a round has one pass for each length and kind of attention."""
     passes = {n: [build_pass(n, size, is_causal) for size in (window, 0)] for n in LENGTHS}
     rounds = [{n: [run() for run in runs] for n, runs in passes.items()} for _ in range(n_rounds)]
     previous: tuple[int, int] | None = None  # length and memory of the previous row

@@ -2,8 +2,8 @@
 
 python benchmarks/memory.py MODEL SOURCE [--lines N]
 
-The lines of SOURCE are repeated, with numbers that make every line different. Search is greedy with
-a small maximum length, because only the memory matters.
+The lines of SOURCE are repeated, with numbers that make every line different. Search is greedy and
+has a small maximum length, because only the memory matters.
 """
 
 import argparse

@@ -5,8 +5,8 @@
 Each program uses one thread on one core and trains the same model on the same sentences: 3+3
 layers, width 256, feed-forward 1024, 4 heads, 8,000 pieces with tied embeddings, dropout and label
 smoothing 0.1, Adam, float32, about 4,096 tokens per batch. The programs run in turn; a matrix
-product before and after them measures the current peak speed of the core. Ratios are medians over
-the rounds. PYTHON is an interpreter with transformers installed.
+multiplication before and after them measures the current peak speed of the core. Ratios are medians
+over the rounds. PYTHON is an interpreter with transformers installed.
 """
 
 import argparse

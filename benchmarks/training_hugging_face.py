@@ -18,7 +18,7 @@ PAD = 0
 
 
 def main() -> None:
-    """Train on the ids in the file argv[1], with batches of the kind argv[2]."""
+    """Train on the ids in the file argv[1]; argv[2] is the kind of batches."""
     arrays = np.load(sys.argv[1])
     sources, targets = (
         split(arrays[side], arrays[f"{side}_starts"]) for side in ("source", "target")

@@ -76,7 +76,7 @@ def main() -> None:
     commands = build_commands(arguments, scratch)
     seconds: dict[str, list[float]] = {name: [] for name in commands}
     for i in range(arguments.rounds):
-        # Alternate the order, so that a machine that slows down favors no program.
+        # Alternate the order, so that no program benefits if the machine becomes slower.
         for name, command in list(commands.items())[:: -1 if i % 2 else 1]:
             if i == 0 or not name.startswith(("Hugging", "mtcli --engine")):
                 seconds[name].append(measure_seconds(command, scratch / name))

@@ -77,7 +77,7 @@ class Processes:
     def run_on_each_machine(self, function: Callable[[], None]) -> None:
         """Call `function` in one process per machine, except on the machine of rank 0.
 
-        All processes wait without a time limit until it has returned everywhere.
+        All processes wait without a time limit until `function` has returned on all machines.
         """
         if self.size == 1:
             return
@@ -87,7 +87,7 @@ class Processes:
         self._wait_for(firsts)
 
     def _wait_for(self, ranks: Sequence[int]) -> None:
-        """Wait without a time limit until the processes `ranks` have called this as well."""
+        """Wait without a time limit until the processes `ranks` have called this method, too."""
         number = next(_WAITS)  # the same in all processes
         store = _STORES[-1]
         if self.rank in ranks:
@@ -119,11 +119,11 @@ class Processes:
             yield name, buffer
 
     def local_slice(self, items: Sequence[T]) -> Sequence[T]:
-        """Return this process's share of `items`: every n-th item, n being the group size."""
+        """Return the items for this process: every n-th item, where n is the group size."""
         return items[self.rank :: self.size]
 
     def merge_slices(self, results: Sequence[T]) -> list[T]:
-        """Gather the results of all `local_slice` shares in the order of the original items."""
+        """Gather the results for the `local_slice` of each process, in the original order."""
         slices = self.gather(list(results))
         n_items = sum(map(len, slices))
         return [slices[i % self.size][i // self.size] for i in range(n_items)]
@@ -179,7 +179,7 @@ def is_first_process() -> bool:
 
 
 def local_rank() -> int:
-    """Return the rank of this process among those on this machine."""
+    """Return the rank of this process among the processes on this machine."""
     return int(os.environ.get("LOCAL_RANK", "0"))
 
 
@@ -197,7 +197,7 @@ def processes(device: torch.device) -> Iterator[Processes]:
     store = PrefixStore(f"attempt {attempt}", store)
     _STORES.append(store)
     group = Processes(rank, size)
-    group._wait_for([0])  # it may have to read the corpus first to plan the run
+    group._wait_for([0])  # rank 0 may have to read the corpus first to plan the run
     dist.init_process_group(
         backend,
         store=store,

@@ -78,7 +78,7 @@ def usable_cores() -> int:
 
 
 def usable_memory() -> int:
-    """Return the bytes of memory of the machine, or of the container if that is less."""
+    """Return the memory of the machine, or of the container if that is less, in bytes."""
     try:
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):  # Windows
@@ -97,7 +97,7 @@ def _cpu_quotas() -> Iterator[int]:
 
 
 def _quota_cores(quota: str, period: str) -> Iterator[int]:
-    """Yield the cores of a quota, or nothing if it is "max" or -1 (unlimited)."""
+    """Yield the number of cores in a quota, or nothing if it is "max" or -1 (unlimited)."""
     if quota.isdigit() and period.isdigit() and int(period):
         yield int(quota) // int(period)
 
@@ -133,7 +133,10 @@ def _read(path: Path) -> str:
 
 
 def _measure_gflops() -> float:
-    """Return the best speed of many short products; other processes slow down only some of them."""
+    """Return the best speed of many short matrix products.
+
+    Other processes slow down only some of the products.
+    """
     import numpy as np
 
     matrix = np.random.default_rng(1).random((_MATRIX_SIZE, _MATRIX_SIZE), dtype=np.float32)
@@ -216,7 +219,7 @@ def tuned_allocator() -> Iterator[None]:
 
 
 def peak_memory(device: "torch.device") -> int:
-    """Return the peak memory use in bytes, of the GPU if `device` is one; 0 if unknown."""
+    """Return the peak memory use of a CUDA device, else of this process, in bytes; 0 if unknown."""
     import torch
 
     if device.type == "cuda":

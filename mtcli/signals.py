@@ -70,8 +70,8 @@ def is_importing(frame: FrameType | None) -> bool:
 def run_interruptibly(function: Callable[[], T]) -> T:
     """Return the result of `function`; let signal handlers raise exceptions while it runs.
 
-    Python runs signal handlers in the main thread, after calls into C++ have returned. Thus
-    `function` runs in another thread, which continues if a handler raises: see
+    Python runs signal handlers in the main thread, after calls into C++ have returned. Therefore
+    `function` runs in a separate thread, which keeps running if a handler raises: see
     `has_background_thread`.
     """
     results: list[T] = []

@@ -108,7 +108,7 @@ class Tokenizer:
 
     def detokenize_batch(self, rows: Sequence[Sequence[str]]) -> list[str]:
         """Return the text of each row of pieces."""
-        # SentencePiece cannot decode []: it checks the first element to tell pieces from ids.
+        # SentencePiece cannot decode []: its first element would distinguish pieces from ids.
         non_empty = [list(row) for row in rows if row]
         texts = iter(self._processor.decode(non_empty, num_threads=1) if non_empty else [])
         return [cast(str, next(texts)) if row else "" for row in rows]
@@ -166,7 +166,7 @@ def train_tokenizers(
 
 
 def load_trained_tokenizer(path: Path) -> Tokenizers:
-    """Return a SentencePiece model of the user as the tokenizer of both languages.
+    """Return the user's SentencePiece model as the tokenizer of both languages.
 
     Missing special symbols are added: by default, SentencePiece defines no padding symbol.
     """

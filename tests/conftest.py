@@ -28,7 +28,7 @@ from mtcli.training.run import train_run
 
 settings.register_profile("mtcli", deadline=None)  # tests must not depend on the speed of a CPU
 settings.load_profile("mtcli")
-# Tests send SIGINT, which a background job of a shell script ignores by default.
+# Tests send SIGINT, which background jobs of a shell script ignore by default.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 torch.set_num_threads(1)
 os.environ["OMP_NUM_THREADS"] = "1"  # for processes that tests start

@@ -1,4 +1,4 @@
-"""Writers of the same pairs in every corpus format."""
+"""Functions that write the same pairs in every corpus format."""
 
 import bz2
 import csv
@@ -76,7 +76,7 @@ def _text_shards(directory: Path, pairs: Pairs) -> list[str]:
 
 
 def _write(make: Callable[[Pairs], bytes], name: str) -> Writer:
-    """Return a writer of a single file; the suffix of `name` decides on the compression."""
+    """Return a writer of a single file; the suffix of `name` selects the compression."""
 
     def write(directory: Path, pairs: Pairs) -> list[str]:
         path = directory / name
@@ -284,7 +284,7 @@ def _saved_splits(directory: Path, pairs: Pairs) -> list[str]:
     return [str(path)]
 
 
-# Add one line to test a new format against all laws.
+# To run all format tests on a new format, add one line here.
 WRITERS: dict[str, Writer] = {
     "text": _texts(""),
     "text.gz": _texts(".gz"),

@@ -1,7 +1,7 @@
 """Model directories with weights set by hand, so that every output is known.
 
-The margins between the best piece and the others are so large that neither the CPU nor
-quantization changes an output.
+The best piece has such a large margin over the others that neither the CPU nor quantization
+changes an output.
 """
 
 from collections.abc import Mapping
@@ -92,7 +92,7 @@ def make_copying_model(directory: Path, tokenizers: Tokenizers) -> Path:
 def _piece_codes(size: int) -> Tensor:
     """Return codes [V, 48] of ±1 that differ from each other in at least a sixth of the entries.
 
-    Each entry is followed by its negation: the mean is zero, and int8 products do not saturate.
+    Each entry is followed by its negation: the mean is zero, and int8 sums do not saturate.
     """
     rows, ids = _hadamard(8), torch.arange(size)
     return _interleave_negated(

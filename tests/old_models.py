@@ -1,4 +1,4 @@
-"""A finished model, trained with version 0.1.0, that translates the tiny corpus without errors."""
+"""Finished model from version 0.1.0 that translates the tiny corpus without errors."""
 
 import shutil
 from pathlib import Path

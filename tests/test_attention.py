@@ -42,7 +42,7 @@ def test_every_target_piece_attends_to_the_source_pieces(name, tmp_path, tiny_co
     for row in attention_map.weights:
         assert len(row) == len(attention_map.source)
         assert min(row) >= 0
-        assert 0.01 < sum(row) < 1.001  # the remaining weight is on the source EOS
+        assert 0.01 < sum(row) < 1.001  # the rest of the weight is on the source EOS
 
 
 @pytest.mark.parametrize("engine", ["torch", "ctranslate2"])

@@ -12,7 +12,7 @@ from mtcli.tokenizer import DEFAULT_SPECIAL_IDS, Tokenizer, train_tokenizers
 from processes import output_of
 
 LINES = ["the man sees the house", "a child likes bread", "my dog finds water", "çà 🙂 <unk> the"]
-DETERMINISTIC = {"bpe": 0.0, "unigram": 1000.0}  # values that remove all randomness
+DETERMINISTIC = {"bpe": 0.0, "unigram": 1000.0}  # settings without randomness
 RANDOM = {"bpe": 0.3, "unigram": 0.02}
 
 
@@ -92,7 +92,7 @@ def test_sampling_frequencies_are_proportional_to_a_power_of_the_probability(cor
 def test_merges_are_dropped_at_the_configured_rate(corpus):
     options = TokenizerConfig(kind="bpe", vocab_size=330)
     tokenizer = train_tokenizers(corpus.source, corpus.target, options).source
-    [row] = tokenizer.encode(["a"])  # two characters, the space and the letter, need one merge
+    [row] = tokenizer.encode(["a"])  # one merge joins the space and the letter
     assert len(row) == 1
     samples = SubwordSampler(tokenizer, 0.3).sample([row] * 5000, seed=1)
     assert sum(len(ids) == 2 for ids in samples) / 5000 == pytest.approx(0.3, abs=0.03)

@@ -106,7 +106,7 @@ def test_removing_entries_keeps_others_and_unrelated_files(cache):
     (cache.directory / "notes.txt").unlink()
     cache.remove_all()
     assert not cache.directory.exists()
-    cache.remove_all()  # no error if there is nothing
+    cache.remove_all()  # no error if the directory does not exist
 
 
 def test_a_partial_entry_is_removed_only_when_it_is_old(cache, monkeypatch):

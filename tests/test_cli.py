@@ -242,7 +242,7 @@ def test_a_directory_that_cannot_be_created_is_reported_before_planning(
     assert result.stderr.startswith(f"error: cannot create {out}: ")
     assert message in result.stderr
     assert "hint: choose another --out" in result.stderr
-    assert len(result.stderr.splitlines()) == 2  # no plan
+    assert len(result.stderr.splitlines()) == 2  # the error and the hint, but no plan
 
 
 def test_checking_whether_a_directory_can_be_created_leaves_no_files(tmp_path):
@@ -565,7 +565,7 @@ def test_translate_shows_a_prompt_on_a_terminal(copying_model, tmp_path):
     with processes.started(
         [*MTCLI, "translate", copying_model], **streams, env=environment
     ) as process:
-        os.close(process_end)  # so that reading ends when the process does
+        os.close(process_end)  # otherwise, reading would not end with the process
         output = processes.Output(terminal)
         output.until(b"or :help for help.")
         output.until(b"> ")
@@ -730,7 +730,7 @@ def test_train_reads_and_hashes_each_corpus_file_once(
     assert result.exit_code == 0, result.stderr
     assert "chosen for this corpus" in result.stderr
     assert files == list(corpus_files)
-    assert len(hashes) == 2  # one for the training pairs and one for the dev pairs
+    assert len(hashes) == 2  # training pairs and dev pairs
 
 
 def test_a_resumed_run_keeps_its_plan(corpus_files, tmp_path, tiny_options):
@@ -747,7 +747,7 @@ def test_a_resumed_run_keeps_its_plan(corpus_files, tmp_path, tiny_options):
 def test_the_same_command_resumes_a_run_that_was_stopped_before_the_first_step(
     corpus_files, tmp_path, tiny_options, tiny_trained, monkeypatch
 ):
-    """The run has a parent; its config.yaml has the parent's name, but not its path."""
+    """The run has a parent, and its config.yaml contains the parent's name but not its path."""
     from mtcli.training import run as training
 
     settings = [

@@ -1,4 +1,4 @@
-"""Decompression by content, on files and pipes, and the lines above it."""
+"""Decompression, detected from the content of files and pipes, and reading lines from it."""
 
 import io
 import shutil
@@ -87,7 +87,7 @@ def test_truncated_data_are_reported_after_all_complete_lines(suffix, fraction, 
 def test_damaged_data_are_reported(suffix, tmp_path):
     path = tmp_path / f"corpus.en{suffix}"
     data = bytearray(COMPRESS[suffix](TEXT.encode()))
-    # Near the start, so that zstd, which has no checksum here, also detects it.
+    # Damage the start, so that zstd, which has no checksum here, also detects it.
     data[14:54] = bytes(40)
     path.write_bytes(data)
     with pytest.raises(DataError, match=rf"line [\d,]+: the {KINDS[suffix]} data is damaged"):

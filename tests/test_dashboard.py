@@ -137,7 +137,7 @@ def test_a_rollback_removes_the_undone_steps_from_the_dashboard():
 
 
 def test_a_restored_dashboard_nearly_equals_an_uninterrupted_one():
-    """Only every tenth loss is logged; still, the curves have the same steps and similar losses."""
+    """The curves have the same steps and similar losses, although only every tenth is logged."""
     steps = [make_step(number, steps=500, loss=9 - number / 100) for number in range(1, 201)]
     uninterrupted, restored = Dashboard(), Dashboard()
     for event in steps:

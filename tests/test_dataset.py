@@ -53,7 +53,7 @@ def test_a_line_of_several_megabytes_is_dropped_and_counted(tiny_config, tmp_pat
         "training: dropped 1 of 61 pairs longer than 512 characters (data.max_length=32)"
     )
     assert text not in (*pairs.train.source, *pairs.train.target)
-    # The run that was trained without this line still counts as complete.
+    # The run was trained without this line and still counts as complete.
     assert isinstance(train_run(tiny_config, tmp_path / "without", ignore), Finished)
 
 
@@ -181,7 +181,7 @@ def test_resuming_a_run_with_another_dev_split_is_refused(tiny_config, tmp_path,
     config = with_overrides(tiny_config, [("train.seed", 5)])
     assert isinstance(train_run(config, tmp_path / "run", stop_at_6), Stopped)
     earlier_version()
-    shutil.rmtree(tmp_path / "run" / "cache")  # earlier versions did not have one
+    shutil.rmtree(tmp_path / "run" / "cache")  # earlier versions did not have a cache
     with pytest.raises(CheckpointError) as error:
         train_run(config, tmp_path / "run", ignore)
     assert (

@@ -52,7 +52,7 @@ def scores(directory) -> list[float]:
 @pytest.mark.parametrize(
     ("size", "settings"),
     [
-        # 3 divides neither the number of batches nor that of matrices.
+        # 3 divides neither the number of batches nor the number of matrices.
         pytest.param(3, {}, marks=pytest.mark.long),
         pytest.param(
             2,
@@ -120,7 +120,7 @@ def test_a_run_resumes_bit_for_bit_with_the_same_number_of_processes(config, tmp
 
 
 def train_and_check_shards(config, directory) -> None:
-    """Train; check that each process holds only its shard after every validation."""
+    """Train, and check after every validation that each process holds only its shard."""
     measure = run_state.Run.measure
 
     def measure_and_check(run, *arguments):

@@ -1,4 +1,4 @@
-"""README.md and docs/ are correct: commands and programs run, and what the pages name exists."""
+"""README.md and docs/ are correct: commands and programs run, and all names on the pages exist."""
 
 import os
 import re
@@ -14,8 +14,8 @@ from processes import output_of, run
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 CORPORA = ROOT / "docs" / "corpora.md"
-NEEDS_NETWORK = ("mtcli train hf:wmt/wmt14/de-en",)  # how these commands start
-# Files that the commands on the page of corpora read.
+NEEDS_NETWORK = ("mtcli train hf:wmt/wmt14/de-en",)  # prefixes of these commands
+# Files that the commands on the page docs/corpora.md read.
 CORPUS_FILES = (
     *("csv", "jsonl", "nested jsonl", "parquet", "feather", "saved splits", "tmx", "xliff 1.2"),
     *("po", "wmt xml", "wmt sgml pair", "zip"),
@@ -38,7 +38,7 @@ def blocks(page: Path, language: str) -> list[str]:
 
 
 def examples(page: Path) -> list[tuple[str, list[str]]]:
-    """Return the commands that a page shows after a `$` prompt, and the lines of their output."""
+    """Return the commands after a `$` prompt on a page, each with the lines of its output."""
     text = "".join(blocks(page, "console"))
     found = re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", text, flags=re.M)
     return [

@@ -52,7 +52,7 @@ def test_resampling_changes_no_score_and_adds_margins():
 
 
 def test_translations_with_almost_no_matches_have_a_margin():
-    """Some bootstrap samples have no match at all, others have one."""
+    """Some bootstrap samples contain no match at all, and others contain one."""
     hypotheses = [*["x y z w"] * 40, "Zwei Hunde spielen im Schnee."]
     references = [*["a b c d"] * 40, "Zwei Hunde spielen im Schnee."]
     for score in compute_scores(hypotheses, [references], n_resamples=N_RESAMPLES).values():

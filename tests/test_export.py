@@ -95,7 +95,7 @@ REFUSED |= {
     "decoder-only, causal window": r"do not apply a window .*\(model.window=3\)",
     "decoder-only, not tied": r"one embedding matrix .*\(model.tied_embeddings=none\)",
 }
-# These are exported as language models, which a separate test covers.
+# A separate test covers these, which are exported as language models.
 AS_LANGUAGE_MODELS = {"decoder-only, causal", "decoder-only, loss on both"}
 REFUSED = {name: reason for name, reason in REFUSED.items() if name not in AS_LANGUAGE_MODELS}
 REFUSED |= {name: "recurrent" for name in MODELS if name.startswith(("lstm", "gru"))}
@@ -486,7 +486,7 @@ def test_the_lexicon_equals_ibm_model_1(sources, targets):
     expected = ibm_model_1(pairs)
     keys = list(zip(lexicon.sources.tolist(), lexicon.targets.tolist(), strict=True))
     assert set(keys) == set(expected)
-    # Pruned links are missing from the sum, so probabilities may be slightly larger.
+    # The sum excludes pruned links, so probabilities may be slightly larger.
     for key, p in zip(keys, lexicon.probabilities, strict=True):
         total = sum(q for (e, _), q in expected.items() if e == key[0])
         assert p == pytest.approx(expected[key] / total, abs=1e-6)

@@ -25,7 +25,7 @@ def config(corpus_files, tiny_options) -> Config:
 
 
 def set_scores(monkeypatch, *scores: float) -> None:
-    """Set the BLEU scores of the validations at steps 4, 8 and 12, then those of the candidates."""
+    """Set the BLEU scores of the validations at steps 4, 8 and 12, and then of the candidates."""
     remaining = iter(scores)
     monkeypatch.setattr(
         Run,

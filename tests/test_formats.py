@@ -1,4 +1,4 @@
-"""Corpus formats: every format gives the rows of two plain text files."""
+"""Corpus formats: every format gives the same rows as two plain text files."""
 
 import gc
 import io
@@ -30,7 +30,7 @@ PAIRS = [
     ("emoji 👍🏽", "中文，日本語"),
     ("\\n is not a line break", "{'a': [1, 2]}, #1"),
 ]
-# Characters that all formats can hold. XML cannot hold control characters, and TSV no tabs.
+# Characters that all formats can store: XML has no control characters, and TSV has no tabs.
 TEXT = st.text(
     st.characters(exclude_categories=["Cc", "Cs"], exclude_characters="\ufffe\uffff\ufeff"),
     max_size=12,
@@ -403,7 +403,7 @@ def test_a_pipe_that_delivers_single_bytes_is_read(tmp_path):
 
 
 class GeneratedTmx(io.RawIOBase):
-    """A TMX file of many units that never exists as a whole."""
+    """TMX file of many units, generated while it is read."""
 
     def __init__(self, n_units: int) -> None:
         unit = make_unit(en="a<hi>b</hi>", de="c").encode()
@@ -434,7 +434,7 @@ def test_memory_does_not_grow_with_a_tmx_file():
 
 
 class SmallReads(io.RawIOBase):
-    """Raw stream over a file whose reads have any size."""
+    """Raw stream over `GeneratedTmx` that returns at most as many bytes as requested."""
 
     def __init__(self, file: GeneratedTmx) -> None:
         self._file, self._rest = file, b""
@@ -456,13 +456,13 @@ def test_rows_are_read_only_when_they_are_requested(tmp_path):
     assert [next(rows) for _ in range(1000)] == [("a", "b")] * 1000
 
 
-# The hub, with local data of the same form.
+# The hub, replaced with local files in the same layout.
 
 
 @pytest.fixture
 def hub(tmp_path, tmp_path_factory, monkeypatch):
-    """Let a directory stand for all datasets on the hub; record the requested names."""
-    # Not `tmp_path`: `datasets` takes "test" in a directory name for a split.
+    """Use a directory in place of every dataset on the hub; record the requested names."""
+    # Not `tmp_path`: `datasets` interprets "test" in a directory name as a split.
     directory = tmp_path_factory.mktemp("hub")
     (directory / "de-en").mkdir()
     for split in ("train", "validation"):

@@ -54,7 +54,7 @@ def damaged_model(tmp_path_factory):
 
 
 def readers(model, tmp_path):
-    """Return a mapping from names to functions that read the weights of a model."""
+    """Return functions that read the weights of a model, by name."""
     files = [str(tmp_path / name) for name in ("train.en", "train.de")]
     for path, lines in zip(files, zip(*tiny_pairs(), strict=True), strict=True):
         with open(path, "w", encoding="utf-8") as file:  # noqa: PTH123

@@ -51,7 +51,7 @@ def uninterrupted(config, tmp_path):
 def test_being_killed_during_writes_does_not_change_the_result(
     config, uninterrupted, tmp_path, first
 ):
-    """Each attempt lasts some writes longer than the last one and is killed in another way."""
+    """Each attempt lasts some writes longer than the last one and is killed in a different way."""
     at_write, n_kills = first, 0
     while not attempt(config, tmp_path / "run", at_write=at_write):
         at_write += 22

@@ -170,7 +170,7 @@ def test_a_lock_path_that_is_not_a_file_is_refused_and_left_unchanged(tmp_path, 
 
 
 def test_locking_a_removed_file_does_not_lock_the_run(tmp_path, monkeypatch):
-    """Between opening and locking the file, another run ends and a third one starts."""
+    """Between opening and locking the file, a second run ends and a third one starts."""
     flock = fcntl.flock
     third = RunLock(tmp_path)
 

@@ -68,7 +68,7 @@ def of_kind(kind: type, events: list) -> list:
 
 @pytest.fixture
 def estimates(monkeypatch) -> list[int]:
-    """Replace the speed measurement with an estimate of 10 steps; return all estimates."""
+    """Replace the speed measurement with an estimate of 10 steps; return the list of estimates."""
     calls: list[int] = []
     monkeypatch.setattr(open_run, "estimate_steps", lambda *_: calls.append(10) or 10)
     return calls
@@ -197,7 +197,7 @@ def test_a_run_resumes_from_its_last_validation_and_not_from_an_earlier_pause(
 
 
 class Diverging:
-    """A loss that is multiplied by `factor` in the calls whose numbers are in `calls`."""
+    """Loss that is multiplied by `factor` in the calls whose numbers are in `calls`."""
 
     def __init__(self, factor: float, calls: range) -> None:
         self.factor = factor
@@ -444,7 +444,7 @@ def test_the_best_candidate_becomes_the_model_and_is_reported(tiny_config, tmp_p
 
 
 def test_a_candidate_must_beat_all_earlier_candidates(tiny_config, tmp_path, monkeypatch):
-    losses = iter([0.1, 0.2])  # for the mean and the last step: below those of all validations
+    losses = iter([0.1, 0.2])  # the mean and the last step: lower than all validations
     measure = Run.measure
 
     def fake_measure(self, weights=None):
@@ -475,7 +475,7 @@ def test_averaging_a_run_gives_the_mean_of_its_kept_weights(tiny_config, tmp_pat
     latest = max((tmp_path / "run" / "checkpoints").glob("step-*"))
     steps = steps_to_average(
         latest
-    )  # do not list the files: some of them may belong to an older checkpoint
+    )  # do not list the files: some may belong to an older checkpoint
     assert len(steps) == 3
     weights = [load_file(weights_path(tmp_path / "run", step)) for step in steps]
     average_models([tmp_path / "run"], tmp_path / "mean")

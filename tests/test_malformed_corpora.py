@@ -1,4 +1,4 @@
-"""Malformed corpora: every error is a message that names the place and the remedy."""
+"""Malformed corpora: every error message names the location and suggests a fix."""
 
 import io
 import os
@@ -48,7 +48,7 @@ FILES: list[tuple[str, str | bytes, str]] = [
     ("x.tsv#1,4", "a\tb\tc\n", "x.tsv: cannot select #1,4; its columns are 1 (a)"),
     ("x.tsv#0,1", "a\tb\tc\n", "x.tsv: cannot select #0,1"),
     ("x.tsv#1", "a\tb\tc\n", "x.tsv: cannot select #1"),
-    ("x.tsv#en,fr", "en\tde\n", "x.tsv: no column fr; its columns are en, de"),
+    ("x.tsv#en,fr", "en\tde\n", "x.tsv: no column fr in the first line; its columns are"),
     ("x.tsv#en", "en\tde\n", "x.tsv: the selection #en must have two names"),
     ("x.tsv", "a\tb\n".encode("utf-16"), "x.tsv is UTF-16, not UTF-8"),
     ("x.tsv", b"a\tb\na\tb\xff\n", "x.tsv, line 2: not valid UTF-8"),
@@ -127,7 +127,7 @@ FILES: list[tuple[str, str | bytes, str]] = [
 
 
 def read(*names: str, languages: Languages = EN_DE) -> str:
-    """Read a malformed corpus and return the message; the hint must not be missing."""
+    """Read a malformed corpus and return the error message, which must have a hint."""
     with pytest.raises(DataError) as error:
         for _ in open_corpus(names, languages).rows:
             pass
@@ -332,7 +332,7 @@ def test_closed_standard_input_is_reported(monkeypatch):
 
 
 class DatasetNotFoundError(FileNotFoundError):
-    """Has the name of the error of `datasets`."""
+    """Error with the same name as the one in `datasets`."""
 
 
 @pytest.mark.parametrize(

@@ -148,7 +148,7 @@ def test_padding_does_not_change_the_output_for_a_sentence(model, source, target
 
 @pytest.mark.parametrize("config", [tiny_model_config(), tiny_decoder_only(), tiny_rnn_config()])
 def test_the_padding_id_comes_from_the_tokenizer(config, source, target):
-    """A model with another padding id ignores that id and reads id 0 as a token."""
+    """A model with a different padding id ignores that id and reads id 0 as a token."""
     model = build_model(config, V, V, SpecialIds(pad=11)).eval()
     other = source.where(source != PAD, 11)
     torch.testing.assert_close(model(other, target)[1:], model(other[1:, :2], target[1:]))
@@ -168,7 +168,7 @@ def test_decoding_does_not_change_an_earlier_state(model, source, target):
     _, state = model.decode(target[:, :1], model.encode(source))
     _, state = model.decode(target[:, 1:2], state)
     _, first = model.decode(target[:, 2:3], state)
-    model.decode(target[:, 3:4].flip(0), state)  # another continuation of `state`
+    model.decode(target[:, 3:4].flip(0), state)  # a different continuation of `state`
     logits, _ = model.decode(target[:, 3:4], first)
     torch.testing.assert_close(logits, model(source, target[:, :4])[:, 3:])
 
@@ -426,7 +426,7 @@ def attend_shifted(dot_product, queries, keys, values, shift):
 def test_a_window_that_covers_everything_equals_full_attention(
     build, positions, in_blocks, source, target, monkeypatch
 ):
-    """By default, sentences this short are not split into blocks, so one variant forces that."""
+    """By default, sentences this short are not split into blocks, so one variant forces a split."""
     both = []
     for window in (None, 9):
         torch.manual_seed(0)

@@ -89,7 +89,7 @@ def test_the_languages_of_the_corpus_are_saved(tiny_config, tmp_path):
     train_run(tiny_config, tmp_path / "run", ignore)
     data = load_saved_config(tmp_path / "run").data
     assert (data.source_lang, data.target_lang) == ("en", "de")
-    again = train_run(tiny_config, tmp_path / "run", ignore)  # not a different setting
+    again = train_run(tiny_config, tmp_path / "run", ignore)  # not a changed setting
     assert isinstance(again, Finished)
 
 
@@ -247,7 +247,7 @@ def read_only_in_rank_0(config, directory):
 
 
 def test_the_first_process_of_each_machine_prepares_its_own_cache(tiny_config, tmp_path):
-    """Both processes are the first ones of their machines, which do not share a directory."""
+    """Each process is the first on its machine, and the machines do not share a directory."""
     run_in_processes(train_on_two_machines, 2, tiny_config, tmp_path)
     assert (tmp_path / "machine 0" / "model.safetensors").exists()
     assert not (tmp_path / "machine 1" / "cache").exists()
@@ -266,10 +266,10 @@ def train_on_two_machines(config, directory):
 
 
 class OtherMachine(Processes):
-    """Process group as seen by the first process of a machine other than that of rank 0."""
+    """Process group as seen by the first process on a machine without rank 0."""
 
     def run_on_first(self, function):
-        """Do nothing: rank 0 is on another machine."""
+        """Do nothing: rank 0 is on a different machine."""
 
     def run_on_each_machine(self, function):
         """Call `function`."""
@@ -317,7 +317,7 @@ def test_a_model_is_trained_with_the_tokenizer_of_the_user(tiny_config, tmp_path
     assert min(ids) >= 0
     after = load_trained_tokenizer(tmp_path / "run" / "tokenizer.model").source
     text = "the man sees my dog <pad> </s>"
-    assert after.encode([text])[0] == before.encode(text)  # the symbols cannot be forged
+    assert after.encode([text])[0] == before.encode(text)  # text cannot produce special symbols
     path.unlink()  # a run contains its tokenizer
     assert isinstance(train_run(config, tmp_path / "run", ignore), Finished)
 

@@ -1,4 +1,4 @@
-"""Test tools that start processes: every wait has a timeout, and no process outlives a test."""
+"""tests/processes.py: every wait has a timeout, and no process outlives a test."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Int8 products do not saturate on CPUs that sum them in 16 bits."""
+"""Int8 matrix multiplication does not saturate on CPUs that sum products in 16 bits."""
 
 import numpy as np
 import pytest

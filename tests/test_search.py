@@ -26,7 +26,7 @@ class TrigramState(State):
 class Trigram(TranslationModel):
     """Model small enough to enumerate its hypotheses.
 
-    A token depends on the two before it, one of which is in the state.
+    A token depends on the previous two. The state contains the older one.
     """
 
     def __init__(self, seed: int) -> None:

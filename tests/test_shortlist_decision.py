@@ -1,4 +1,4 @@
-"""Decision about the vocabulary shortlist: based on operation counts, not on time."""
+"""The decision to use a shortlist is based on operation counts, not on time."""
 
 import itertools
 import time

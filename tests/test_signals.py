@@ -32,7 +32,7 @@ STOPPED_EARLY = "stopped during preparation; run the same command again"
 
 @pytest.fixture(autouse=True)
 def default_sighup():
-    """Restore the default for SIGHUP: under nohup, test processes would inherit ignoring it."""
+    """Restore the default for SIGHUP: under nohup, test processes would ignore it."""
     previous = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGHUP, previous)
@@ -256,7 +256,7 @@ def wait_for_line(process: subprocess.Popen, prefix: str) -> None:
     raise AssertionError(f"no line starts with {prefix!r}: {lines}")
 
 
-# A call into C that takes minutes without the GIL, like SentencePiece's trainer.
+# A call into C that runs for minutes without the GIL, like SentencePiece's trainer.
 ENDLESS_TOKENIZER = """
 import hashlib
 import mtcli.training.preparation as preparation
@@ -266,8 +266,8 @@ def train_tokenizers(*_):
 preparation.train_tokenizers = train_tokenizers
 """
 
-# SentencePiece while it reads sentences: its thread often returns to Python, which must not happen
-# while Python exits.
+# Imitates SentencePiece while it reads sentences: its thread often returns to Python, which must
+# not happen while Python exits.
 READING_TOKENIZER = """
 import io, itertools, sentencepiece
 import mtcli.training.preparation as preparation

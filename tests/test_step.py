@@ -1,4 +1,4 @@
-"""Training step: shares of the processes, randomness, precision and out-of-memory handling."""
+"""Training step: parts of a batch per process, randomness, precision, out-of-memory handling."""
 
 import numpy as np
 import pytest

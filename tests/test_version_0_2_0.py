@@ -1,6 +1,6 @@
 """A model and an unfinished run from version 0.2.0 still work.
 
-Both were made by the last commit of 0.2.0 before the packages were rearranged.
+Both were created with the last commit of 0.2.0 before the packages were reorganized.
 """
 
 import json

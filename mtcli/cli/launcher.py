@@ -106,7 +106,7 @@ def _wait_for_all(processes: Processes, seconds: float) -> None:
 def _kill(processes: Processes) -> None:
     """Kill the processes that are still running.
 
-    SIGTERM would let them print messages of their own, and a run survives SIGKILL at any moment.
+    After SIGTERM, they would print their own messages. A run survives SIGKILL at any moment.
     """
     for process in processes:
         process.kill()
@@ -116,7 +116,7 @@ def _kill(processes: Processes) -> None:
 
 @contextmanager
 def reserve_port() -> Iterator[int]:
-    """Run the block with a port that the system does not assign to another program.
+    """Run the block with a port that the system does not assign to other programs.
 
     On Linux, a bound socket that does not listen reserves the port, and rank 0 can still listen on
     it. On other systems rank 0 could not listen, so the port is released and might be

@@ -32,7 +32,7 @@ def format_choices(names: Sequence[str]) -> str:
 _SEARCH = "Search"
 ENGINE = "Engine"
 _FROM_MODEL = "from the model"
-_LIMITS = {**SEARCH_LIMITS, **SAMPLING_LIMITS}  # limits not shown in the help are checked later
+_LIMITS = {**SEARCH_LIMITS, **SAMPLING_LIMITS}  # limits that the help omits are checked later
 QUANTIZATION_HELP = f"Weight type for CTranslate2: {format_choices(QUANTIZATIONS)}."
 
 Output = Annotated[

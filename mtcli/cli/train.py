@@ -40,7 +40,7 @@ _RUN = "Run"
 
 
 def _check_dev(dev: tuple[Path, Path] | None) -> tuple[Path, Path] | None:
-    """Raise `BadParameter` if --dev has only one file and consumed the next option as the other."""
+    """Raise `BadParameter` if --dev has only one file and took the next option as the second."""
     if dev and str(dev[1]).startswith("-"):
         raise typer.BadParameter(f"expected two files, got {dev[0]} and the option {dev[1]}")
     return dev
@@ -213,7 +213,7 @@ def train(
         _check_output(out)  # before the corpus is read
         resolved, plan = _resolve_config(request)
 
-        from mtcli.training.run import RunOptions, train_run  # imports torch, so after the checks
+        from mtcli.training.run import RunOptions, train_run  # after the checks: it imports torch
 
         options = RunOptions(
             fresh,
@@ -255,7 +255,7 @@ def _on_reading(display: "TolerantDisplay") -> "Callable[[int, float | None], No
 
 
 def _corpora(names: Sequence[str], more: Sequence[str]) -> Any:
-    """Return the value of data.train for the corpora on the command line; None if there is none."""
+    """Return the value of data.train for the command-line corpora; None if there are none."""
     first = list(names) if len(names) == 2 else "".join(names)
     if not more:
         return first or None
@@ -275,7 +275,7 @@ def _settings(
 
 
 def _recipe_settings(path: Path | None, settings: "Sequence[Setting]") -> "list[Setting]":
-    """Return settings that remove the dev set of a recipe if the user specifies another corpus."""
+    """Return settings that remove the dev set of a recipe if the user specifies a corpus."""
     from mtcli.config.recipes import recipe_at
 
     recipe = recipe_at(path) if path else None
@@ -321,7 +321,8 @@ def _print_plan(request: "TrainRequest") -> None:
 def _resolve_config(request: "TrainRequest") -> "tuple[Config, list[str]]":
     """Return the complete configuration and a description of the automatic choices.
 
-    Only rank 0 plans. The other processes need only the device, until they get its configuration.
+    Only rank 0 plans. The other processes need only the device until rank 0 sends them its
+    configuration.
     """
     from mtcli.planning.plan import plan_lines
     from mtcli.planning.resolve import is_resumed, plan_for, resolve, unplanned_config

@@ -180,7 +180,7 @@ def _translate(
                 out.write(group.lines)
                 counts += group.counts
     except KeyboardInterrupt:
-        # Finished lines have been written. A normal exit would wait for the current batches.
+        # All finished lines have been written. A normal exit would wait for the current batches.
         os._exit(INTERRUPTED)
     for notice in [] if is_quiet else counts.notices():
         typer.echo(f"note: {notice}", err=True)

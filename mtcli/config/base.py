@@ -63,7 +63,7 @@ class CorpusSource:
 
     @classmethod
     def parse(cls, value: Any) -> "CorpusSource":
-        """Return the corpora of a value from a configuration file; raise `ValueError` if wrong."""
+        """Return the corpora in a configuration value; raise `ValueError` if it is invalid."""
         if isinstance(value, CorpusSource):
             return value
         is_list = isinstance(value, list) and any(isinstance(item, dict) for item in value)
@@ -89,7 +89,7 @@ class CorpusSource:
 
 
 def _mapped_corpus(item: Any) -> Any:
-    """Return the value of {corpus: VALUE}; None if `item` has another form."""
+    """Return the value of {corpus: VALUE}; None if `item` has a different form."""
     return item["corpus"] if isinstance(item, dict) and item.keys() == {"corpus"} else None
 
 

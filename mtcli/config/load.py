@@ -115,10 +115,10 @@ def _find_cause(
 def _is_caused_by(
     problem: Problem, keys: Sequence[str], tree: Mapping[str, Any], settings: Sequence[Setting]
 ) -> bool:
-    """Return whether removing the settings of `keys` fixes `problem` without causing another.
+    """Return whether removing the settings of `keys` fixes `problem` without causing a new one.
 
-    An invalid value hides problems that involve several keys. If a new problem appears, this one
-    may only be hidden.
+    An invalid value hides problems that involve several keys. If a new problem appears, `problem`
+    may be hidden rather than fixed.
     """
     try:
         remaining = find_problems(_apply([s for s in settings if s[0] not in keys], tree))

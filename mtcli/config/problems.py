@@ -18,7 +18,7 @@ _CHECK = "value_error"
 class Problem:
     """A problem in a configuration."""
 
-    key: str  # dotted; empty if it concerns several sections
+    key: str  # dotted; empty if the problem concerns several sections
     text: str
     kind: str  # pydantic's error type
 

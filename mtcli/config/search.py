@@ -1,7 +1,7 @@
 """Search, sampling and engine options, with the limits of their values.
 
-This is their only definition: `SearchConfig`, the command line and the Python API use it. The
-options are plain dataclasses, so that translating does not import pydantic.
+`SearchConfig`, the command line and the Python API all use these definitions. The options are plain
+dataclasses, so that translating does not import pydantic.
 """
 
 import math
@@ -56,7 +56,7 @@ class Sampling:
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """Options of the search, and which details of a translation to return."""
+    """Search options, including the details to return with each translation."""
 
     beam_size: int = 4
     n_best: int = 1

@@ -82,14 +82,14 @@ class SubwordSampler:
         self._sampler: BpeDropout | UnigramSampling = sampler(tokenizer, strength)
 
     def sample(self, rows: Sequence[Sequence[int]], seed: int | list[int]) -> list[list[int]]:
-        """Return ids of the same texts in sampled segmentations, which depend only on `seed`."""
+        """Return the ids of resampled segmentations of `rows`; `seed` determines the result."""
         uniform = _uniform_numbers(np.random.default_rng(seed)).__next__
         return [self._sample_row(row, uniform) for row in rows]
 
     def _sample_row(self, row: Sequence[int], uniform: Uniform) -> list[int]:
         sample: list[int] = []
         for word in self._words(row):
-            if all(self._is_plain[i] for i in word):  # words with byte pieces are kept
+            if all(self._is_plain[i] for i in word):  # keep words that contain byte pieces
                 text = "".join(self._pieces[i] for i in word)
                 word = self._sampler.segment(text, uniform) or word
             sample += word
@@ -117,7 +117,7 @@ class BpeDropout:
         self._scores = {piece: tokenizer.score(i) for piece, i in self._ids.items()}
 
     def segment(self, word: str, uniform: Uniform) -> list[int] | None:
-        """Return piece ids of `word`, or None if a character is not in the vocabulary."""
+        """Return the piece ids of `word`, or None if a character is not in the vocabulary."""
         symbols = list(word)
         while len(symbols) > 1:
             best, best_index = -math.inf, -1
@@ -134,7 +134,7 @@ class BpeDropout:
 
 
 class UnigramSampling:
-    """Sampling with probability proportional to p(segmentation)^power (Kudo 2018).
+    """Sampling of segmentations with probability proportional to p(segmentation)^power (Kudo 2018).
 
     Forward filtering sums over all segmentations of each prefix of a word. Backward sampling then
     draws pieces from the end of the word to its start.
@@ -148,11 +148,11 @@ class UnigramSampling:
         self._lattices: dict[str, list[list[Edge]]] = {}
 
     def segment(self, word: str, uniform: Uniform) -> list[int] | None:
-        """Return piece ids of `word`, or None if a character is not in the vocabulary."""
+        """Return the piece ids of `word`, or None if a character is not in the vocabulary."""
         lattice = self._lattices.get(word)
         if lattice is None:
             lattice = self._build_lattice(word)
-            # No eviction: frequent words occur early.
+            # No eviction is needed: frequent words occur early.
             if len(self._lattices) < _MAX_CACHED_WORDS and len(word) <= _MAX_CACHED_LENGTH:
                 self._lattices[word] = lattice
         ids: list[int] = []

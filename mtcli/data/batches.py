@@ -18,7 +18,7 @@ from mtcli.data.encoding import EncodedCorpus, IdArray
 from mtcli.tokenizer import DEFAULT_SPECIAL_IDS, IGNORE_INDEX
 
 Rows = NDArray[np.int64]  # indices of pairs
-PlannedBatch = tuple[EncodedCorpus, Rows, int]  # corpus, pairs of a batch, and its seed
+PlannedBatch = tuple[EncodedCorpus, Rows, int]  # corpus, pairs and seed of a batch
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Batch:
 
     @property
     def n_positions(self) -> int:
-        """Source and target positions, padding included."""
+        """Number of source and target positions, including padding."""
         return self.source.numel() + self.target_in.numel()
 
     def to(self, device: torch.device) -> "Batch":
@@ -47,7 +47,7 @@ class Batch:
         return self._with_tensors(*(tensor.pin_memory() for tensor in self._tensors()))
 
     def micro_batch(self, index: int, n: int) -> "Batch":
-        """Return every n-th pair, starting at `index`; the n gradients add up to the batch's."""
+        """Return every n-th pair from `index` on; the n gradients sum to that of the batch."""
         rows = slice(index, None, n)
         source, target_in, labels = self.source[rows], self.target_in[rows], self.labels[rows]
         n_target_tokens = int((labels != IGNORE_INDEX).sum())
@@ -69,7 +69,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class DataPosition:
-    """Position in the training data: an epoch, a block of it, and the next batch in the block."""
+    """Position in the training data: epoch, block in the epoch, and next batch in the block."""
 
     epoch: int = 0
     batch: int = 0
@@ -81,7 +81,7 @@ START = DataPosition()
 
 @dataclass(frozen=True)
 class Group:
-    """The batches of one step in this process, and the position after them."""
+    """The batches that this process computes in one step, and the data position after them."""
 
     batches: list[Batch]
     after: DataPosition
@@ -97,7 +97,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Shard:
-    """Share of every step that this process computes: part `rank` of `size`."""
+    """Part of every step that this process computes: part `rank` (from 0) of `size`."""
 
     rank: int = 0
     size: int = 1
@@ -105,7 +105,7 @@ class Shard:
 
 @dataclass(frozen=True)
 class BatchPlan(Sequence[Rows]):
-    """The pairs of each batch of an epoch."""
+    """Assignment of pairs to the batches of an epoch."""
 
     order: Rows  # all pairs; neighbors have similar lengths
     offsets: Rows  # [batches + 1]: start of each batch in `order`
@@ -131,14 +131,14 @@ class BatchStream:
     """Infinite stream of training batches, shuffled in each epoch."""
 
     corpus: TrainingCorpus
-    budget: int  # maximum positions per batch, padding included
+    budget: int  # maximum positions per batch, including padding
     seed: int
-    n_batches: int = 1  # per step, over all processes
+    n_batches: int = 1  # batches per step, summed over all processes
     shard: Shard = Shard()
     augmentation: Augmentation | None = None
 
     def groups(self, start: DataPosition = START) -> Iterator[Group]:
-        """Yield the batches of each step from `start` on."""
+        """Yield one group of batches per step, starting at position `start`."""
         planned: list[PlannedBatch] = []
         position = start
         while True:
@@ -162,7 +162,7 @@ class BatchStream:
         return self._local_batches([(corpus, rows, self.seed)] * self.n_batches)[0]
 
     def _plan(self, corpus: EncodedCorpus, position: DataPosition) -> BatchPlan:
-        # Block 0 keeps the seed of versions without blocks, so that their runs can be resumed.
+        # Block 0 has the same seed as in versions without blocks, so their runs can be resumed.
         block = [position.block] if position.block else []
         random = np.random.default_rng([self.seed, position.epoch, *block])
         return plan_epoch(corpus, self.budget, random)
@@ -176,7 +176,7 @@ class BatchStream:
 
         Pairs of a batch are sorted by length, so taking every n-th pair balances the work. If a
         batch has fewer pairs than there are processes, some processes get a pair without labels,
-        because all of them must take part in the gradient all-reduce.
+        because every process must take part in the gradient all-reduce.
         """
         rank, size = self.shard.rank, self.shard.size
         if len(planned) % size == 0:
@@ -193,14 +193,14 @@ class BatchStream:
 
 
 def plan_epoch(corpus: EncodedCorpus, budget: int, random: np.random.Generator) -> BatchPlan:
-    """Return the pairs of each batch of an epoch in random order; every pair occurs once."""
+    """Return a plan for one epoch, with its batches in random order; every pair occurs once."""
     order = _sort_by_length(corpus, random.permutation(len(corpus)))
     offsets = _split_by_budget(corpus, order, budget)
     return BatchPlan(order, offsets, random.permutation(len(offsets) - 1))
 
 
 def batches_in_order(corpus: EncodedCorpus, budget: int) -> Iterator[Batch]:
-    """Yield batches with every pair once, in a fixed order, for validation."""
+    """Yield batches that contain every pair once, in a fixed order, for validation."""
     order = _sort_by_length(corpus, np.arange(len(corpus)))
     for start, end in pairwise(_split_by_budget(corpus, order, budget).tolist()):
         yield collate(corpus, order[start:end])
@@ -220,7 +220,7 @@ def collate(
     n_target_tokens = sum(len(target) for target in targets)
     n_tokens = n_target_tokens + sum(len(source) for source in sources)
     if augmentation:
-        random = np.random.default_rng([seed, 2])  # 0 and 1 seed the subword sampling
+        random = np.random.default_rng([seed, 2])  # subword sampling uses 0 and 1
         sources = augmentation.drop_words(sources, random)
         inputs = augmentation.drop_words(inputs, random)
     return Batch(
@@ -259,7 +259,7 @@ def _split_by_budget(corpus: EncodedCorpus, order: Rows, budget: int) -> Rows:
     sources, targets = corpus.source.lengths()[order], corpus.target.lengths()[order]
     starts = [0]
     while (start := starts[-1]) < len(order):
-        # No batch has more pairs than fit if every source has one token.
+        # Upper bound: the number of pairs that fit if every source has one token.
         end = start + max(1, budget // (int(targets[start]) + 1))
         longest = np.maximum.accumulate(sources[start:end]) + targets[start:end]
         sizes = longest.astype(np.int64) * np.arange(1, len(longest) + 1)

@@ -1,7 +1,7 @@
 """Cache of prepared training data: one directory per entry, named after a hash of its inputs.
 
-An entry gets its name only when it is complete, and its files have checksums, so a partial or
-damaged entry is never used.
+An entry gets its final name only when it is complete, and its files have checksums, so partial and
+damaged entries are never used.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ class CacheEntry:
 
 
 class DataCache:
-    """Directory of entries. Several processes may use it at the same time."""
+    """Directory of cache entries. Several processes may use it at the same time."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -52,7 +52,7 @@ class DataCache:
         return None
 
     def open(self, key: str) -> CacheEntry:
-        """Return the entry for `key`, which exists on this machine."""
+        """Return the entry for `key`, which must exist; do not verify its checksums."""
         path = self._path(key)
         manifest = json.loads((path / _MANIFEST).read_text(encoding="utf-8"))
         return CacheEntry(path, dict(manifest["values"]))
@@ -88,7 +88,7 @@ class DataCache:
     def _remove(self, paths: Iterable[Path]) -> None:
         for path in paths:
             shutil.rmtree(path, ignore_errors=True)
-        with suppress(OSError):  # not empty: it has other entries
+        with suppress(OSError):  # the directory still has other entries
             self.directory.rmdir()
 
     def remove_abandoned(self) -> None:
@@ -103,7 +103,7 @@ class DataCache:
 
     @contextmanager
     def _partial(self) -> Iterator[Path]:
-        """Run the block with a new directory for an entry; remove it if it was not renamed."""
+        """Run the block with a new directory for an entry; then remove it unless it was renamed."""
         partial = self.directory / f".{_PREFIX}{secrets.token_hex(8)}{_PARTIAL}"
         try:
             self.remove_abandoned()

@@ -1,4 +1,4 @@
-"""Files and standard input, decompressed if their content is compressed."""
+"""Reading of files and standard input, with automatic decompression."""
 
 import io
 import sys
@@ -20,7 +20,7 @@ _MAGIC = {
     "xz": b"\xfd7zXZ\x00",
     "zstd": b"\x28\xb5\x2f\xfd",
 }
-_BZIP2_BLOCKS = (b"1AY&SY", b"\x17rE8P\x90")  # at byte 4; text can also start with BZh
+_BZIP2_BLOCKS = (b"1AY&SY", b"\x17rE8P\x90")  # at byte 4, because text can also start with BZh
 _BUFFER = 1 << 20
 _ZSTD_READ = 1 << 12  # bytes per read: pyarrow loses the data of a read that fails
 _DAMAGED_HINT = "copy or download the file again"
@@ -37,12 +37,12 @@ class DamagedFileError(DataError):
         self.label, self.problem, self.place = label, problem, place
 
     def at(self, place: str) -> "DamagedFileError":
-        """Return the same error with a place, such as "line 7"."""
+        """Return the same error with a position, such as "line 7"; keep an existing position."""
         return DamagedFileError(self.label, self.problem, place=self.place or place)
 
 
 class DecompressedReader(io.BufferedReader):
-    """A buffered binary stream. `peek` returns up to 1 MB and less only at the end of the data."""
+    """Buffered binary stream. `peek` returns 1 MB, or less at the end of the data."""
 
     def __init__(self, raw: io.RawIOBase, compression: str = "") -> None:
         super().__init__(raw, _BUFFER)
@@ -50,14 +50,14 @@ class DecompressedReader(io.BufferedReader):
 
 
 class _StreamReader(DecompressedReader):
-    """Reader of a stream that can be opened only once: `close` keeps it open."""
+    """Reader of a stream that can be opened only once, so `close` does not close it."""
 
     def close(self) -> None:
-        """Keep the stream open; a pipe is closed with its last reference."""
+        """Keep the stream open; a pipe is closed when its last reference is deleted."""
 
 
 class _FullReads(io.RawIOBase):
-    """Raw stream that fills every read except the last; unreadable data raises `DataError`.
+    """Raw stream in which only the last read can be short; unreadable data raises `DataError`.
 
     All data before an error is returned first, so that readers can report the line of the error.
     """
@@ -95,12 +95,12 @@ class _FullReads(io.RawIOBase):
         if not self.closed:
             super().close()
             for file in self._files:
-                with suppress(Exception):  # the data have been read, or the error is known
+                with suppress(Exception):  # all data has been read, or the error is known
                     file.close()
 
 
 def _explain(error: Exception, label: str, kind: str) -> DataError | None:
-    """Return the user error for an exception of a decompressor or a file; None for a bug."""
+    """Return the user error for an exception from a decompressor or a file; None if it is a bug."""
     from lzma import LZMAError
     from zipfile import BadZipFile
 
@@ -120,7 +120,7 @@ def _explain(error: Exception, label: str, kind: str) -> DataError | None:
 
 
 def exists(name: str) -> bool:
-    """Return whether `name` is an existing file or directory; False if it cannot be a name."""
+    """Return whether a file or directory `name` exists; False if the name is invalid."""
     try:
         return Path(name).exists()
     except (OSError, ValueError):
@@ -134,7 +134,7 @@ def is_pipe(name: str) -> bool:
 
 
 def open_stream(name: str) -> DecompressedReader:
-    """Open standard input or a pipe; `close` keeps it open, so that its start can be examined."""
+    """Open standard input or a pipe; `close` keeps it open, so its start can be examined first."""
     if name == STDIN:
         return open_decompressed(name)
     file = _open_file(name)
@@ -172,9 +172,9 @@ def _open_file(name: str) -> BinaryIO:
 def decompress(
     read: Read, files: Sequence[Any], label: str, kind: str = "", *, is_stream: bool = False
 ) -> DecompressedReader:
-    """Return a decompressing reader over `read`; it closes `files`.
+    """Return a reader that decompresses the data from `read`; closing it closes `files`.
 
-    `label` is the name in messages, `kind` the format of the data that `read` returns.
+    `label` is the name in messages, and `kind` is the compressed format that `read` decodes.
     """
     reader_class = _StreamReader if is_stream else DecompressedReader
     inner = reader_class(_FullReads(read, files, label, kind))

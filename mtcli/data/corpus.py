@@ -1,4 +1,4 @@
-"""Parallel corpora: read, filter, hold out dev pairs."""
+"""Parallel corpora: reading, filtering, and holding out dev pairs."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
@@ -64,7 +64,7 @@ class Corpus:
         return Corpus(exclude_lines(self.source, excluded), exclude_lines(self.target, excluded))
 
     def sample(self, n_pairs: int) -> "Corpus":
-        """Return a fixed random sample in the order of the corpus; all pairs if it is smaller."""
+        """Return a reproducible random sample in corpus order, or all pairs if there are fewer."""
         if len(self) <= n_pairs:
             return self
         random = np.random.default_rng(_SAMPLE_SEED)
@@ -72,7 +72,7 @@ class Corpus:
 
     @cached_property
     def digest(self) -> str:
-        """Hash of the pairs, independent of their file names."""
+        """Hash of the pairs, independent of file names."""
         sha = hashlib.sha256()
         for lines in (self.source, self.target):
             for block in blocks_of(lines):
@@ -83,7 +83,7 @@ class Corpus:
 
 @dataclass(frozen=True)
 class LoadedCorpus:
-    """A corpus in memory or on disk, its languages, and the messages about it."""
+    """A corpus in memory or on disk, its languages, and notices about it."""
 
     corpus: Corpus
     languages: Languages
@@ -91,7 +91,7 @@ class LoadedCorpus:
 
 
 class CorpusReader:
-    """Corpus reader with a cache: planning and training share each corpus.
+    """Corpus reader that reads each corpus once, so that planning and training share it.
 
     The text is kept in unnamed temporary files in `directory`.
     """
@@ -106,14 +106,14 @@ class CorpusReader:
     def read(
         self, source: "CorpusSource", notify: Notify, languages: Languages = UNKNOWN_LANGUAGES
     ) -> Corpus:
-        """Return the pairs of a corpus; for a cached corpus, also repeat its notices."""
+        """Return the pairs of a corpus; pass on its notices, even if it was read before."""
         found = self._find(source, languages)
         for notice in found.notices:
             notify(notice)
         return found.corpus
 
     def languages(self, source: "CorpusSource", languages: Languages) -> Languages:
-        """Return the language codes of a corpus; None for those that are not known."""
+        """Return the language codes of a corpus; an unknown code is None."""
         return self._find(source, languages).languages
 
     def clear(self) -> None:
@@ -211,7 +211,7 @@ def read_corpus(
 
 
 def read_references(name: str, languages: Languages, notify: Notify) -> list[list[str]]:
-    """Return the source lines and each list of references of a test set in any format.
+    """Return the source lines of a test set in any format, then each list of references.
 
     Drop rows with a blank source or reference.
     """
@@ -235,8 +235,8 @@ def drop_overlong(corpus: Corpus, max_length: int, normalization: str, notify: N
     """Return `corpus` without pairs that are too long for `max_length` pieces.
 
     Training a tokenizer on very long lines and encoding them could take hours. A piece has at most
-    `MAX_PIECE_LENGTH` characters of the normalized text, so a pair that fits is not dropped. The
-    one exception: without tokenizer.byte_fallback, a run of unknown characters is one piece.
+    `MAX_PIECE_LENGTH` characters of the normalized text, so pairs that fit are kept, with one
+    exception: without tokenizer.byte_fallback, a run of unknown characters is one piece.
     """
     limit = MAX_PIECE_LENGTH * max_length
     if max(longest_line(corpus.source), longest_line(corpus.target)) <= limit:
@@ -277,7 +277,7 @@ def _is_overlong(line: str, limit: int, normalize: Callable[[str], str]) -> bool
 
 
 def all_too_long(max_length: int) -> DataError:
-    """Return the error for a corpus in which no pair fits."""
+    """Return the error for a corpus in which no pair fits into `max_length` pieces."""
     return DataError(
         f"all pairs are longer than data.max_length={max_length} pieces",
         hint="raise data.max_length, or split the text into sentences, one per line",
@@ -296,7 +296,7 @@ def hold_out(corpus: Corpus, n_pairs: int, seed: int = _SPLIT_SEED) -> tuple[Cor
     """Split `corpus` into training and dev pairs that share no source sentence.
 
     The split depends only on the corpus, so that no model is trained on the dev pairs of another
-    model. Other seeds reproduce splits of earlier mtcli versions.
+    model. Seeds other than the default reproduce the splits of earlier mtcli versions.
     """
     n_dev = min(n_pairs, len(corpus) // 10)
     if n_dev == 0:

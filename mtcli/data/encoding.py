@@ -1,4 +1,4 @@
-"""Encode a corpus to token ids, in arrays that can be memory-mapped files."""
+"""Encoding of a corpus to token ids, in arrays that can be memory-mapped files."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ IdArray = NDArray[np.int32]
 
 @dataclass(frozen=True)
 class RaggedArray:
-    """Rows of different lengths in one flat array: takes a tenth of the memory of nested lists."""
+    """Rows of different lengths in one flat array, with a tenth of the memory of nested lists."""
 
     values: NDArray[np.uint16] | IdArray
     offsets: NDArray[np.int64]  # [rows + 1]
@@ -43,7 +43,7 @@ class EncodedCorpus:
         return len(self.source.offsets) - 1
 
     def blocks(self, start: int = 0) -> Iterator["EncodedCorpus"]:
-        """Yield the blocks that are shuffled separately: here, one block with all pairs."""
+        """Yield one block with all pairs: an encoded corpus is shuffled as a whole."""
         if start == 0:
             yield self
 
@@ -82,7 +82,7 @@ def encode_blocks(
     notify: Notify,
     on_progress: OnProgress = lambda *_: None,
 ) -> Iterator[EncodedBlock]:
-    """Yield the ids of all pairs of at most `max_length` pieces; report how many are longer."""
+    """Yield ids of pairs with at most `max_length` pieces per side; report how many are longer."""
     n_done = n_kept = 0
     for block, n_pairs in encode_fitting(corpus, tokenizers, max_length):
         n_done, n_kept = n_done + n_pairs, n_kept + len(block.source_lengths)
@@ -100,7 +100,7 @@ def encode_blocks(
 def encode_fitting(
     corpus: Corpus, tokenizers: Tokenizers, max_length: int
 ) -> Iterator[tuple[EncodedBlock, int]]:
-    """Yield blocks of the pairs that fit, each with the number of pairs before filtering."""
+    """Yield blocks of pairs that fit `max_length`, with the number of pairs before filtering."""
 
     def encode_pairs(pairs: tuple[list[str], list[str]]) -> EncodedBlock:
         sources, targets = pairs

@@ -1,4 +1,4 @@
-"""Fingerprint of the files of a corpus, computed without parsing them."""
+"""Fingerprint of a corpus, computed from its files without parsing them."""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def fingerprint(source: "CorpusSource", languages: Languages) -> str | None:
     """Return a hash of a corpus; None for a pipe and for a dataset without a version.
 
-    File names are included, because they can determine the format. Directories are not.
+    The hash includes file names, because they can determine the format, but not directories.
     """
     parts: list[object] = [languages.source, languages.target]
     with ThreadPoolExecutor() as pool:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from mtcli.errors import DataError
 from mtcli.tokenizer import replace_surrogates
 
-_BLOCK_LINES, _BLOCK_CHARACTERS = 10_000, 1_000_000  # limits of a block; the lower applies
+_BLOCK_LINES, _BLOCK_CHARACTERS = 10_000, 1_000_000  # limits per block; a block ends at the first
 
 
 class Lines(Sequence[str]):
@@ -72,7 +72,7 @@ class LineStore(Lines):
         return store
 
     def append(self, block: Sequence[str]) -> None:
-        """Add a block of lines. They must not contain line feeds."""
+        """Add a block of lines, which must not contain line feeds."""
         self._offsets.append(self.n_bytes)
         try:
             data = ("\n".join(block) + "\n").encode()

@@ -1,4 +1,4 @@
-"""Line reading from UTF-8 files. Only LF ends a line."""
+"""Reading of lines from UTF-8 files. Only LF ends a line."""
 
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,7 +15,7 @@ from mtcli.data.compression import (
 from mtcli.errors import DataError
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-# Byte order marks. UTF-32 comes first, because its mark starts with that of UTF-16.
+# Byte order marks. UTF-32 comes first: its little-endian mark starts with the UTF-16 mark.
 _BYTE_ORDER_MARKS = (
     (b"\xff\xfe\x00\x00", "UTF-32"),
     (b"\x00\x00\xfe\xff", "UTF-32"),
@@ -23,7 +23,7 @@ _BYTE_ORDER_MARKS = (
     (b"\xfe\xff", "UTF-16"),
 )
 _MIN_HEAD_LENGTH = 8  # bytes needed to detect an encoding without a byte order mark
-_HEAD = 1000  # bytes to detect an encoding
+_HEAD = 1000  # bytes examined to detect an encoding
 _BLOCK = 1 << 20  # bytes to read and decode at a time
 _MAX_LINE = 256 << 20  # bytes; a longer line is not a sentence, and would fill the memory
 
@@ -45,7 +45,7 @@ def read_lines(path: Path) -> Iterator[str]:
 
 
 def decoded_lines(file: DecompressedReader, label: str) -> Iterator[str]:
-    """Yield the lines of an open UTF-8 file that is called `label` in messages."""
+    """Yield the lines of an open UTF-8 file; `label` is its name in messages."""
     n_lines = 0
     try:
         check_is_text(file.peek()[:_HEAD], label)
@@ -76,7 +76,7 @@ def _read_to_end(file: DecompressedReader) -> None:
 
 
 def _line_blocks(file: DecompressedReader) -> Iterator[bytes]:
-    """Yield the content in blocks of complete lines; also a line that exceeds the limit."""
+    """Yield blocks of complete lines; the start of a line over the limit is the last block."""
     unfinished: list[bytes] = []
     n_unfinished = 0
     while chunk := file.read1(_BLOCK):
@@ -108,7 +108,7 @@ def _lines_before_error(
             yield line_content(raw, is_first=False).decode()
         except UnicodeDecodeError as error:
             if file.compression:
-                _read_to_end(file)  # damaged data also look like invalid UTF-8
+                _read_to_end(file)  # if the data is damaged, report that instead
             name = shlex.quote(label)
             raise DataError(
                 f"{label}, line {number}: not valid UTF-8 ({error.reason}, byte {error.start + 1})",
@@ -118,7 +118,7 @@ def _lines_before_error(
 
 
 def check_is_text(head: bytes, label: str) -> None:
-    """Raise `DataError` if `head`, the start of a file, is a zip archive or not UTF-8."""
+    """Raise `DataError` if a file that starts with `head` is a zip archive, UTF-16 or UTF-32."""
     name = shlex.quote(label)
     if head.startswith(ZIP_MAGIC):
         raise DataError(
@@ -172,13 +172,13 @@ def read_pairs(source: Path, target: Path) -> Iterator[tuple[str, str]]:
 def paired_lines(
     source: tuple[object, Iterable[str]], target: tuple[object, Iterable[str]]
 ) -> Iterator[tuple[str, str]]:
-    """Yield pairs of lines; each side is its name in messages and its lines."""
+    """Yield pairs of lines; each argument is a name for messages, and the lines."""
     (source_name, source_lines), (target_name, target_lines) = source, target
     sides = iter(source_lines), iter(target_lines)
     n_pairs = 0
     for pair in zip_longest(*sides):
         if None in pair:
-            # Of the longer file, one line has been read; count the rest.
+            # One extra line of the longer file has been read; count the remaining lines.
             n_source, n_target = (
                 n_pairs + (line is not None) + sum(1 for _ in side)
                 for line, side in zip(pair, sides, strict=True)

@@ -1,7 +1,7 @@
 """Training directly from a corpus, without counting or storing it.
 
-Pairs are shuffled within blocks of consecutive pairs. A block has a fixed number of rows of the
-corpus, so a resumed run can skip to its position.
+Pairs are shuffled within blocks of consecutive pairs. Each block covers a fixed number of corpus
+rows, so a resumed run can skip to its position.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ BLOCK_PAIRS = 100_000
 
 
 def open_rows(source: "CorpusSource", languages: Languages) -> Iterator[Row]:
-    """Return the rows of all corpora of `source`, from the start."""
+    """Return an iterator over the rows of all corpora in `source`."""
     if any(is_read_once(names) for names in source.corpora):
         raise DataError(
             f"cannot stream {source}: each epoch must read it again",
@@ -48,13 +48,13 @@ def read_head(
 
 @dataclass(frozen=True)
 class StreamedCorpus:
-    """Training pairs that are read and encoded in each epoch."""
+    """Training pairs that are read and encoded again in each epoch."""
 
     source: "CorpusSource"
     languages: Languages
     tokenizers: Tokenizers
     max_length: int
-    dev_sources: frozenset[str]  # sentences to exclude
+    dev_sources: frozenset[str]  # source sentences to exclude from training
 
     def blocks(self, start: int = 0) -> Iterator[EncodedCorpus]:
         """Yield the blocks of an epoch, starting with block `start`."""

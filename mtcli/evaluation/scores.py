@@ -1,4 +1,4 @@
-"""Metrics, each score with the signature that makes it reproducible.
+"""Metrics. Each score has a signature that makes it reproducible.
 
 `METRICS` is the only list of metrics: validation, `mtcli evaluate`, displays, logs and
 reports show all of its entries.
@@ -13,7 +13,7 @@ from sacrebleu.metrics.chrf import CHRF
 from mtcli.errors import DataError
 from mtcli.reporting.events import Score
 
-# Hypotheses, one or more references, number of bootstrap resamples (0: no margin).
+# Hypotheses, one or more references, number of bootstrap resamples (0: no confidence interval).
 Metric = Callable[[Sequence[str], Sequence[Sequence[str]], int], Score]
 
 N_RESAMPLES = 1000  # default of sacreBLEU

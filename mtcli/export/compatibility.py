@@ -1,7 +1,7 @@
 """Model settings that CTranslate2 supports, and reasons why a model cannot be exported.
 
-All settings of transformers and decoder-only models are listed here, so that a new setting is
-refused until it is added, instead of being silently ignored by the export.
+This module lists all settings of transformers and decoder-only models. The export refuses a model
+with a setting that is not listed, so that it cannot silently ignore a new setting.
 """
 
 from collections.abc import Callable, Iterator
@@ -41,7 +41,7 @@ _TRAINING_ONLY = {"activation_dropout", "attention_dropout", "dropout", "loss_on
 
 
 def incompatibilities(config: ModelConfig) -> list[str]:
-    """Return all reasons why CTranslate2 cannot run a model; empty if it can."""
+    """Return all reasons why CTranslate2 cannot run a model; the list is empty if it can."""
     if not isinstance(config, AttentionConfig):
         default = f"model.arch={config.arch} is not supported"
         return [_UNSUPPORTED_ARCHITECTURES.get(config.arch, default)]

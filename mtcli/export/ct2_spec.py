@@ -1,4 +1,4 @@
-"""CTranslate2 specifications of our models, filled with their weights."""
+"""CTranslate2 specifications of mtcli models, filled with the weights."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -77,7 +77,7 @@ def _decoder_only_spec(
     """Return a language model whose sequences consist of source and target.
 
     In a prompt, CTranslate2 adds a constant to the relative distances. ALiBi is not affected: its
-    bias is linear in the distance, and softmax is invariant to a constant.
+    bias is linear in the distance, and softmax is invariant to an added constant.
     """
     stack = decoder_only_stack(config)
     tensors = _convert_weights(config, weights, stack)
@@ -113,7 +113,7 @@ class StackBuilder:
         spec = TransformerEncoderSpec(self.stack.n, self.config.n_heads, **self._options())
         spec.embeddings[0].weight = self.tensors["source_embedding.weight"]
         bias = self._bias()
-        # The second half is for keys after the query; our bias depends on the distance only.
+        # The second half is for keys after the query; our bias depends only on the distance.
         self._set_layers(spec, np.concatenate([bias, bias]))
         return spec
 
@@ -138,7 +138,7 @@ class StackBuilder:
         return spec
 
     def _set_embeddings(self, spec: TransformerDecoderSpec) -> None:
-        """Set embedding and output matrix; a tied matrix is saved under the first of its names."""
+        """Set the embedding and output matrices; a tied matrix is saved under its first name."""
         embedding = self.tensors.get("target_embedding.weight")
         embedding = self.tensors["source_embedding.weight"] if embedding is None else embedding
         projection = self.tensors.get("to_logits.weight")
@@ -185,9 +185,9 @@ class StackBuilder:
     def _bias(self) -> Array:
         """Return the attention bias for each distance and head [2 * n_positions, H].
 
-        CTranslate2 supports ALiBi in decoders only, and with other slopes if the number of heads
-        is not a power of two. It has no local attention. A table of biases by distance, as in
-        T5, expresses both; it distinguishes distances up to half the number of its rows.
+        CTranslate2 supports ALiBi only in decoders, and with different slopes if the number of
+        heads is not a power of two. It has no local attention. A table of biases by distance, as
+        in T5, can express both. The table distinguishes distances up to half its number of rows.
         """
         config = self.config
         distances = np.arange(2 * self.n_positions, dtype=np.float32)[:, None]
@@ -200,7 +200,7 @@ class StackBuilder:
         )
 
     def _set_positions(self, spec: TransformerEncoderSpec | TransformerDecoderSpec) -> None:
-        """Set the table of positions: CTranslate2's sinusoids start at position 1, ours at 0."""
+        """Set the position encodings; CTranslate2's own sinusoids start at position 1, not 0."""
         shape = self.n_positions, self.config.d_model
         if self.config.deep_norm:
             spec.scale_embeddings = np.float32(self.stack.scale * self.config.d_model**0.5)

@@ -58,13 +58,13 @@ def open_export(model: Path, quantization: str, *, shortlist: bool | None = None
 
 def _open(model: Path, quantization: str) -> Export:
     directory = model / EXPORT
-    with suppress(OSError):  # another process may rebuild it while this one reads it
+    with suppress(OSError):  # another process may rebuild the export meanwhile
         if export := _load_if_fresh(model, directory, quantization):
             _refresh(model, export.manifest)
             return export
     with _export_lock(model):
         try:
-            # The previous holder of the lock may have built it.
+            # The previous holder of the lock may have built the export.
             if export := _load_if_fresh(model, directory, quantization):
                 return export
             _build(model, directory, quantization)
@@ -143,7 +143,7 @@ def _keep_vocabulary_map(
     is_same = bool(inputs) and have_same_hashes(inputs, new, TOKENIZERS)
     if not is_same or not _is_vocabulary_map(content, load_tokenizers(model)):
         return manifest
-    is_evaluated = have_same_hashes(inputs, new, new)  # with these weights
+    is_evaluated = have_same_hashes(inputs, new, new)  # the map, with these weights
     return replace(manifest, vocabulary_map=crc, shortlist=shortlist if is_evaluated else None)
 
 
@@ -162,7 +162,7 @@ def _is_vocabulary_map(content: bytes, tokenizers: Tokenizers) -> bool:
 def _is_well_formed(content: bytes) -> bool:
     """Return whether CTranslate2 4.8 can read a vocabulary map without crashing.
 
-    It requires lines `source<TAB>candidates`, at least one of them with a source.
+    Each line must be `source<TAB>candidates`, and at least one line must have a source.
     """
     lines = content.splitlines(keepends=True)
     return any(not line.startswith(b"\t") for line in lines) and all(
@@ -186,7 +186,7 @@ def _read_vocabulary_map(model: Path, manifest: Manifest) -> bytes:
 
 
 def _read_if_possible(path: Path) -> bytes:
-    """Return the content of a file; empty if it cannot be read."""
+    """Return the content of a file, or b"" if it cannot be read."""
     try:
         return path.read_bytes()
     except OSError:
@@ -284,7 +284,7 @@ def _load_if_fresh(model: Path, directory: Path, quantization: str) -> Export | 
 
 
 def _refresh(model: Path, manifest: Manifest) -> None:
-    """Record new modification times of the inputs, so that the next start does not hash them."""
+    """Record new modification times of the inputs, so that the next start need not hash them."""
     if manifest.is_fresh_by_stat(model):
         return
     with _export_lock(model), suppress(CheckpointError, OSError):
@@ -308,7 +308,7 @@ def _load(directory: Path, manifest: Manifest, quantization: str) -> Export | No
 
 
 def _remove_stale(directory: Path, *, keep_map: bool) -> None:
-    """Remove stale files, the manifest first: if interrupted, no valid export remains."""
+    """Remove stale files, manifest first, so that an interruption leaves no valid export."""
     (directory / MANIFEST).unlink(missing_ok=True)
     for path in directory.glob("model*.bin"):
         path.unlink()

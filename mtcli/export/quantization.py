@@ -34,7 +34,7 @@ def quantize_rows(weight: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArra
 
 
 def _largest_pair_sum(weight: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return for each row the largest sum of two neighbors; negative weights count as 0."""
+    """Return the largest sum of two neighbors in each row; negative weights count as 0."""
     padded = np.pad(np.maximum(weight, 0), ((0, 0), (0, 1)))
     sums: NDArray[np.float32] = (padded[:, :-1] + padded[:, 1:]).max(axis=1)
     return sums

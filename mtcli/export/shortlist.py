@@ -16,7 +16,7 @@ from mtcli.config.base import ModelConfig
 from mtcli.data.encoding import EncodedCorpus
 from mtcli.tokenizer import Tokenizers
 
-_CHUNK = 12_000_000  # links processed at a time, in about 300 MB
+_CHUNK = 12_000_000  # links processed at a time; they need about 300 MB
 _MAX_CHUNKS = 12  # a larger corpus is sampled at regular intervals
 _N_ITERATIONS = 4  # iterations of the EM algorithm
 _MIN_COUNT = 0.05  # links with a lower expected count are pruned
@@ -25,14 +25,14 @@ _MIN_COUNT = 0.05  # links with a lower expected count are pruned
 _SPECIAL = frozenset(("<unk>", "<s>", "</s>"))
 _MAX_CANDIDATES = 80  # per source piece, in addition to the frequent pieces
 _MIN_PROBABILITY = 1e-4
-_FREQUENT_SHARE = 0.1  # share of the target vocabulary that is a candidate for every source
+_FREQUENT_SHARE = 0.1  # fraction of the target vocabulary that every source has as candidates
 _SPACE = re.compile(r"[ \t\n\r]")
 _BYTE = re.compile(r"<0x[0-9A-F]{2}>")
 
-# Cost of one output of a layer (quantization, norms, sums), in multiplications.
-# Calibrated on the demo corpus with beams 1 and 4. Width 128: estimated speedups 1.22 and 1.33,
-# measured in CPU time 1.20 and 1.40. Width 64, one decoder layer: 1.53 and 1.74, measured 1.32 and
-# 1.74.
+# Overhead per output of a layer (quantization, norms, sums), in multiplications.
+# Calibrated on the demo corpus with beam sizes 1 and 4:
+# Width 128: estimated speedups 1.22 and 1.33, measured in CPU time 1.20 and 1.40.
+# Width 64, one decoder layer: estimated 1.53 and 1.74, measured 1.32 and 1.74.
 _OVERHEAD = 100
 
 Ints = NDArray[np.int64]
@@ -41,7 +41,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Lexicon:
-    """Probabilities of target pieces, given a source piece; sorted by source, then descending."""
+    """Probabilities of targets given a source; sorted by source, then descending probability."""
 
     sources: Ints
     targets: Ints
@@ -90,7 +90,7 @@ def _expected_counts(corpus: EncodedCorpus, rows: Ints, target_size: int) -> tup
 
 
 def _links(corpus: EncodedCorpus, rows: Ints, target_size: int) -> tuple[Ints, Ints]:
-    """Return all pairs of source and target piece in each sentence pair, as source * V + target.
+    """Return all source-target piece pairs in each sentence pair, encoded as source * V + target.
 
     The links of a target piece are adjacent; the second array contains the number of links per
     target piece. The EOS of the source serves as the NULL word of Model 1.
@@ -106,9 +106,9 @@ def _links(corpus: EncodedCorpus, rows: Ints, target_size: int) -> tuple[Ints, I
 def build_vocabulary_map(corpus: EncodedCorpus, tokenizers: Tokenizers) -> str:
     """Return the content of CTranslate2's vmap.txt: lines `source<TAB>candidates`.
 
-    The first line has no source: its candidates are added to those of every source. The other
-    candidates are the likely translations in the corpus, the piece itself (names are copied) and,
-    for byte pieces, all byte pieces.
+    The first line has no source: its candidates are added to those of every source. The candidates
+    of a source piece are its likely translations in the corpus, the piece itself (names are copied)
+    and, for a byte piece, all byte pieces.
     """
     source, target = tokenizers.source.vocabulary, tokenizers.target.vocabulary
     counts = np.bincount(corpus.target.values, minlength=len(target))

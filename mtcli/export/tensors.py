@@ -1,7 +1,7 @@
 """Weights by name, and conversions of weights to layers that CTranslate2 supports.
 
-CTranslate2 has no scaled residual connections, and grouped-query attention copies its keys and
-values to all query heads. Models with these features are converted to
+CTranslate2 has no scaled residual connections. Grouped-query attention is equivalent to copying the
+keys and values to all query heads. The weights of models with these features are converted to
 equivalent weights without them.
 """
 

@@ -104,7 +104,7 @@ def save_checkpoint(directory: Path, tensors: Tensors, progress: Progress, *, ke
     save_with_checksum(path, tensors, progress.to_json())
     paths = checkpoint_paths(directory)
     i = paths.index(path)
-    # Checkpoints of later steps are damaged, or the run was rolled back to an earlier step.
+    # Checkpoints of later steps exist only if they are damaged or the run was rolled back.
     outdated = [*paths[: max(0, i + 1 - keep)], *paths[i + 1 :]]
     remove_files([*outdated, directory / INTERIM_CHECKPOINT])
 
@@ -113,7 +113,7 @@ def save_interim_checkpoint(directory: Path, tensors: Tensors, progress: Progres
     """Write a checkpoint between validations, replacing the previous interim checkpoint.
 
     Training resumes from it, but does not roll back to it after a divergence: its step depends on
-    the clock or on the user, but the result of a run must not depend on them.
+    the clock or on the user, and the result of a run must not.
     """
     save_with_checksum(directory / INTERIM_CHECKPOINT, tensors, progress.to_json())
 

@@ -63,7 +63,7 @@ class WeightsInfo:
     bleu: float | None  # on the dev set; None for an average of several models
     signature: str
     n_pairs: int  # training pairs
-    weights: str = ""  # origin if not `step`, such as "the mean of steps 800 and 1000"
+    weights: str = ""  # origin if not a single step, such as "the mean of steps 800 and 1000"
 
     def to_metadata(self) -> dict[str, object]:
         """Return the fields to save; `n_parameters` is computed from the tensors when loading."""
@@ -136,7 +136,7 @@ def check_is_run(directory: Path) -> None:
 def _check_can_create(directory: Path) -> None:
     parent = next(path for path in directory.absolute().parents if path.exists())
     try:
-        # Permissions are not enough: in /proc, for example, even root cannot create a directory.
+        # Checking permissions is not enough: even root cannot create a directory in /proc.
         with TemporaryDirectory(dir=parent, prefix=".mtcli-"):
             pass
     except OSError as error:
@@ -147,7 +147,7 @@ def _check_can_create(directory: Path) -> None:
 
 
 def check_settings(directory: Path, config: Config) -> None:
-    """Raise `CheckpointError` if a started run has settings other than `config`."""
+    """Raise `CheckpointError` if a started run has settings that differ from `config`."""
     if not has_saved_weights(directory):
         return
     if changed := _differences(directory, config):
@@ -174,7 +174,7 @@ def _differences(directory: Path, config: Config) -> list[str]:
     """Return the settings in which `config` differs from the saved run.
 
     Corpus file names are ignored, because a digest of the pairs is compared instead. Steps are
-    ignored if train.minutes is set, because they follow from it.
+    ignored if train.minutes is set, because they are derived from it.
     """
     saved = load_saved_config(directory)
     before, now = saved.train, config.train
@@ -196,7 +196,7 @@ def _differences(directory: Path, config: Config) -> list[str]:
 
 
 def _with_corpora_of(saved: DataConfig, data: DataConfig) -> DataConfig:
-    """Return `data` with the corpora and, unless it specifies them, the languages of `saved`."""
+    """Return `data` with the corpora of `saved` and, if unspecified, the languages of `saved`."""
     return data.model_copy(
         update={
             "train": saved.train,
@@ -210,7 +210,7 @@ def _with_corpora_of(saved: DataConfig, data: DataConfig) -> DataConfig:
 def _with_sample_of(saved: TokenizerConfig, tokenizer: TokenizerConfig) -> TokenizerConfig:
     """Return `tokenizer` with the settings of `saved` that do not matter for a trained tokenizer.
 
-    The path of its file may differ, and version 0.2.0 had a different default number of lines.
+    The path of the file may differ, and version 0.2.0 had a different default number of lines.
     """
     update: dict[str, object] = {}
     if saved.model and tokenizer.model and _may_be_same_path(saved.model, tokenizer.model):
@@ -295,7 +295,7 @@ def weights_info(directory: Path) -> WeightsInfo:
 def read_metadata(path: Path) -> dict[str, Any]:
     """Return the metadata of model.safetensors: the fields of `WeightsInfo` and the checksums.
 
-    They form a single JSON string, because safetensors 0.8 writes multiple keys in random order.
+    The metadata is one JSON string, because safetensors 0.8 writes multiple keys in random order.
     """
     with safe_open(path, framework="numpy") as file:
         return dict(json.loads((file.metadata() or {})[METADATA]))
@@ -320,7 +320,7 @@ def read_saved_tree(path: Path) -> dict[str, object]:
             f"{path.parent} is not a model directory: {reason}",
             hint="pass the directory that `mtcli train --out` wrote",
         )
-    # Every use of a model directory reads config.yaml first, so this check covers them all.
+    # All code that uses a model directory reads config.yaml first, so one check here is enough.
     check_contained(path.parent)
     try:
         tree = yaml.load(path.read_text(encoding="utf-8"), Loader=_LoaderWithoutAliases)

@@ -55,8 +55,8 @@ def load_arrays(directory: Path) -> dict[str, NDArray[Any]]:
 def check_integrity(directory: Path, arrays: Arrays) -> None:
     """Raise `CheckpointError` if the weights, tokenizers or model settings have changed.
 
-    `arrays` is the content of model.safetensors. Load the configuration first: its error messages
-    are more specific.
+    `arrays` is the content of model.safetensors. Callers should load the configuration
+    first, because its error messages are more specific.
     """
     path = directory / WEIGHTS
     metadata = read_metadata(path)

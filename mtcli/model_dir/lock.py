@@ -11,7 +11,8 @@ from pathlib import Path
 from mtcli.errors import CheckpointError
 from mtcli.model_dir.layout import LOCK
 
-_N_TRIES, _SECONDS_BETWEEN = 10, 0.05  # another process's `check_is_unlocked` holds it briefly
+# Retry, because `check_is_unlocked` in another process holds the lock briefly.
+_N_TRIES, _SECONDS_BETWEEN = 10, 0.05
 # The file system does not support locks (some network file systems), or the directory is read-only.
 # A run that only reads needs no lock, and writing fails later with a clearer message.
 _NO_LOCK_ERRORS = {
@@ -51,7 +52,7 @@ class RunLock:
         self._descriptor = _open_locked(self.path, os.O_RDWR | os.O_CREAT)
         self.is_held = True
         if self._descriptor is not None:
-            with suppress(OSError):  # full disk: only the message needs the holder
+            with suppress(OSError):  # full disk: the content only improves an error message
                 os.ftruncate(self._descriptor, 0)
                 os.write(self._descriptor, f"{os.getpid()} {socket.gethostname()}\n".encode())
 

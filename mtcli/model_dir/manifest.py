@@ -104,7 +104,7 @@ class Manifest:
         return requested
 
     def write(self, export: Path) -> None:
-        """Write the manifest; do this last, because an export without one is incomplete."""
+        """Write the manifest; do this last: an export without a manifest counts as incomplete."""
         values = asdict(self)
         values["checksum"] = _checksum(values)
         write_file(export / MANIFEST, json.dumps(values, indent=1) + "\n")
@@ -127,7 +127,7 @@ def weights_name(quantization: str) -> str:
 
 
 def read_manifest(export: Path) -> Manifest | None:
-    """Return the manifest of an export, or None if there is no valid one of this version.
+    """Return the manifest of an export, or None if there is no valid manifest of this version.
 
     The manifest may come from an untrusted source. All values are checked, so that an invalid
     manifest at worst causes a new export.
@@ -142,7 +142,7 @@ def read_manifest(export: Path) -> Manifest | None:
 
 
 def read_version_4(export: Path) -> tuple[dict[str, Fingerprint], Shortlist | None]:
-    """Return the inputs and shortlist of a version 4 export; empty for other versions."""
+    """Return the inputs and shortlist of a version 4 export; ({}, None) for other versions."""
     try:
         values = _read_json(export / MANIFEST)
         if values["version"] != 4:

@@ -12,7 +12,7 @@ from mtcli.models.positions import DotProductAttention
 
 
 class RmsNorm(nn.RMSNorm):
-    """RMSNorm in the precision of its weights, like torch's LayerNorm under autocast."""
+    """RMSNorm computed in the precision of its weights, like torch's LayerNorm under autocast."""
 
     def __init__(self, width: int) -> None:
         super().__init__(width, NORM_EPSILON)
@@ -36,12 +36,12 @@ class KeyValueCache(State):
 
     The buffers have spare capacity, so that `append` writes new positions without copying the old
     ones; only reordering rows copies. A cache is still immutable: caches that share buffers also
-    share `n_used`, and `append` copies the buffers if another cache has already used the capacity.
+    share `n_used`, and `append` copies the buffers if one of those caches has used the capacity.
     """
 
     buffers: KeyValues  # [B, K, capacity, E]
     length: int
-    n_used: list[int]  # one shared number: buffer positions in use
+    n_used: list[int]  # shared list with one number: buffer positions in use
 
     @classmethod
     def create(cls, first: KeyValues) -> "KeyValueCache":
@@ -86,8 +86,8 @@ class KeyValueCache(State):
 class Attention(nn.Module):
     """Multi-head attention (Vaswani et al. 2017, section 3.2).
 
-    Projecting keys and values is separate from attending to them. Self-attention appends to a
-    cache and cross-attention projects once per sentence, so neither needs a flag.
+    Projecting keys and values is separate from attending to them. Self-attention can therefore
+    append to a cache, and cross-attention can project once per sentence, without a flag.
     """
 
     def __init__(self, config: AttentionConfig, dot_product: DotProductAttention) -> None:
@@ -136,7 +136,7 @@ class Attention(nn.Module):
     def _prepare_heads(
         self, x: Tensor, memory: KeyValues, mask: AttentionMask
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return queries [B, H, T, E], and keys and values [B, H, S, E] for each query head."""
+        """Return queries [B, H, T, E] and keys and values [B, H, S, E], one head per query head."""
         queries = self.query_norm(self._split_heads(self.to_queries(x)))
         group_size = self.n_heads // memory.keys.size(1)
         keys, values = memory.keys, memory.values

@@ -24,12 +24,12 @@ class State:
     """Decoder state. The batch is dimension 0 of every tensor."""
 
     def select(self, rows: Tensor) -> Self:
-        """Return the state of the given rows; rows may repeat or be missing."""
+        """Return the state of the given rows; rows may be repeated or omitted."""
         parts = {f.name: _select(getattr(self, f.name), rows) for f in fields(self)}
         return replace(self, **parts)
 
     def reorder(self, rows: Tensor) -> Self:
-        """Return `select(rows)`; each row must be replaced by a row of the same sentence.
+        """Return `select(rows)`; each row must come from the same sentence as the row it replaces.
 
         Subclasses need not copy tensors that depend only on the source.
         """
@@ -54,7 +54,7 @@ StateT = TypeVar("StateT", bound=State)
 class TranslationModel(nn.Module, ABC, Generic[StateT]):
     """Sequence-to-sequence model. Training and search share `decode`."""
 
-    special: SpecialIds = DEFAULT_SPECIAL_IDS  # from the tokenizers of the model
+    special: SpecialIds = DEFAULT_SPECIAL_IDS  # from the model's tokenizers
 
     @abstractmethod
     def encode(self, source: Tensor) -> StateT:

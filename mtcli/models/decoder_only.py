@@ -28,7 +28,7 @@ class PrefixState(State):
     between two positions is the distance between their tokens.
     """
 
-    is_token: Tensor  # [B, S], False for padding; S counts source and decoded target
+    is_token: Tensor  # [B, S], False for padding; S includes the decoded target
     n_padding: Tensor  # [B, 1]
     cache: tuple[KeyValueCache, ...] = ()  # per layer; empty before the source is encoded
     source_hidden: Tensor | None = None  # [B, S, D], only if source tokens count in the loss
@@ -64,7 +64,7 @@ class DecoderOnly(EmbeddedModel[PrefixState]):
         return self._run_layers(x, state, mask)
 
     def loss_terms(self, source: Tensor, target: Tensor, labels: Tensor) -> list[LossTerm]:
-        """Return the loss term of the target and, if `config.loss_on` is both, of the source."""
+        """Return the loss term of the target and, if `config.loss_on` is "both", of the source."""
         state = self.encode(source)
         hidden, _ = self.decode_hidden(target, state)
         if state.source_hidden is None:

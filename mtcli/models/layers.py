@@ -18,7 +18,7 @@ from mtcli.models.masks import AttentionMask
 from mtcli.models.positions import build_self_dot_product
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "relu": partial(F.relu, inplace=True),  # the backward pass needs only the output
+    "relu": partial(F.relu, inplace=True),  # safe: the backward pass needs only the output
     "gelu": F.gelu,
     "swish": F.silu,
 }
@@ -38,8 +38,8 @@ class Dropout(nn.Module):
     """Inverted dropout that is fast on CPUs.
 
     On a CPU, torch draws a double per element, which takes longer than the layer norms. This module
-    draws 16 random bits per element and scales by the exact inverse of the keep probability after
-    rounding to 16 bits.
+    draws only 16 random bits per element. It rounds the keep probability to 16 bits and scales by
+    the exact inverse of the rounded value.
     """
 
     def __init__(self, p: float) -> None:
@@ -119,7 +119,7 @@ class SelfAttentionLayer(nn.Module):
     def self_attend(
         self, x: Tensor, cache: KeyValueCache | None, mask: AttentionMask
     ) -> tuple[Tensor, KeyValueCache]:
-        """Attend from `x` [B, T, D] to itself and the cache; return the sum and the new cache."""
+        """Attend from `x` [B, T, D] to itself and the cache; return the output and new cache."""
         y = self.self_residual.sublayer_input(x)
         cache = self._extend(cache, y, mask)
         output = self.self_attention(y, cache.key_values, mask)
@@ -208,7 +208,7 @@ def build_norm(config: AttentionConfig) -> nn.Module:
 
 
 def build_final_norm(config: AttentionConfig) -> nn.Module:
-    """Return the norm of a stack's output: pre-norm layers leave the residual sum unnormalized."""
+    """Return the norm for a stack's output, which pre-norm layers leave unnormalized."""
     return build_norm(config) if config.norm == "pre" else nn.Identity()
 
 

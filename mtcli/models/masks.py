@@ -60,7 +60,7 @@ class AttentionMask:
 
 @dataclass(frozen=True)
 class AttentionBlocks:
-    """Local attention over long sequences, split into blocks along the batch dimension.
+    """Local attention over long sequences, computed in blocks stacked along the batch dimension.
 
     The keys of a block reach from one window before its first query to one window after its last
     query, so that time and memory grow linearly with the length.
@@ -118,12 +118,12 @@ class AttentionBlocks:
         )
 
     def merge(self, x: Tensor) -> Tensor:
-        """Merge the outputs [B * n_blocks, H, n_queries, E] of blocks into [B, H, T, E]."""
+        """Merge the block outputs [B * n_blocks, H, n_queries, E] into [B, H, T, E]."""
         rows = torch.unflatten(x, 0, (-1, self.n_blocks)).transpose(1, 2).flatten(2, 3)
         return rows[:, :, : self.mask.n_queries]
 
     def _pad_keys(self, x: Tensor) -> Tensor:
-        """Crop or pad keys [B, H, S, E] to start one window before the first query."""
+        """Crop or pad keys [B, H, S, E] so that they start one window before the first query."""
         x = x[:, :, max(0, self.mask.start - self.window) :]
         n_before = max(0, self.window - self.mask.start)
         length = (self.n_blocks - 1) * self.n_queries + self.n_keys

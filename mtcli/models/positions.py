@@ -50,7 +50,7 @@ class LearnedPositions(nn.Module):
 
 
 class NoPositions(nn.Module):
-    """No added positions: either the attention encodes them, or the model has none."""
+    """No added positions: either the attention encodes positions, or the model has none."""
 
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:
         """Return `x` unchanged."""
@@ -109,7 +109,7 @@ class DotProductAttention(nn.Module):
 class RotaryAttention(DotProductAttention):
     """Rotary positions (Su et al. 2021): pairs of numbers are rotated by position times frequency.
 
-    The dot product depends only on the difference of the angles.
+    The dot product of a query and a key depends only on the difference between their angles.
     """
 
     frequencies: Tensor
@@ -166,7 +166,7 @@ class RelativeAttention(DotProductAttention):
         mask: AttentionMask,
         dropout: float = 0.0,
     ) -> Tensor:
-        """Return the weighted mean of the values plus the vectors of their distances."""
+        """Return, for each query, the weighted mean of the values plus their distance vectors."""
         weights = F.dropout(self.weights(queries, keys, mask), dropout)  # [B, H, T, S]
         n_distances = len(self.of_values)
         by_distance = weights.new_zeros(*weights.shape[:3], n_distances)

@@ -29,7 +29,7 @@ class RnnState(State):
 
     memory: SourceMemory | None  # None without attention
     cells: tuple[CellState, ...]  # per decoder layer, [B, D]
-    attention_vector: Tensor  # [B, D], output of the last step, input of the next
+    attention_vector: Tensor  # [B, D], output of the last step and input to the next
 
     def reorder(self, rows: Tensor) -> "RnnState":
         """Return the reordered decoder state; all rows of a sentence share the source."""
@@ -57,7 +57,7 @@ class LuongAttention(nn.Module):
         return SourceMemory(self.to_keys(encoded) * self.scale, self.to_values(encoded), mask)
 
     def bind(self, memory: SourceMemory) -> "BoundAttention":
-        """Return the attention to `memory`, for any number of steps."""
+        """Return the attention to `memory`, which can be used for any number of steps."""
         additive_mask = torch.zeros_like(memory.mask, dtype=memory.keys.dtype)
         additive_mask = additive_mask.masked_fill(~memory.mask, -torch.inf)  # [B, 1, S]
         score = self.additive.bind(memory.keys) if self.additive else DeferredMatrix(memory.keys)
@@ -66,7 +66,7 @@ class LuongAttention(nn.Module):
 
 
 class AdditiveScore(nn.Module):
-    """Bahdanau's score v tanh(W h + U m); the keys are U m."""
+    """Bahdanau's score v tanh(W h + U m) of hidden state h and source vector m; keys are U m."""
 
     def __init__(self, width: int) -> None:
         super().__init__()

@@ -11,7 +11,7 @@ CellState = tuple[Tensor, ...]  # hidden state, and the cell state of an LSTM; e
 
 
 class DeferredMatrix:
-    """A matrix, or one per sentence, that every step of a loop multiplies by.
+    """A matrix (or one per sentence) by which every step of a loop multiplies its input.
 
     Summing one gradient of the matrix per step would cost more than the steps themselves. Instead,
     each step records its input and output gradient, and one large product computes the gradient of
@@ -25,7 +25,7 @@ class DeferredMatrix:
         defer: Callable[..., Tensor] = _DeferredGradient.apply
         self.matrix = defer(matrix, self.records) if self.needs_gradient else matrix
         transposed = matrix.detach().mT
-        # The copy makes the many products of a training step faster.
+        # A contiguous copy speeds up the many matrix products of a training step.
         self.transposed = transposed.contiguous() if self.needs_gradient else transposed
 
     def __call__(self, x: Tensor, addend: Tensor | None = None) -> Tensor:
@@ -55,7 +55,7 @@ def _multiply(x: Tensor, addend: Tensor | None, transposed: Tensor) -> Tensor:
 
 
 class _DeferredProduct(torch.autograd.Function):
-    """Product that records its input and output gradient instead of the matrix gradient."""
+    """Matrix product that records its input and output gradient for `_DeferredGradient`."""
 
     @staticmethod
     def forward(
@@ -72,7 +72,7 @@ class _DeferredProduct(torch.autograd.Function):
         if needs_matrix:
             ctx.records.append((x, gradient))
         x_gradient = gradient @ matrix if needs_x else None
-        # torch itself sums the rows for a broadcast bias.
+        # If the addend is a broadcast bias, torch sums this gradient over the rows.
         return x_gradient, gradient if needs_addend else None, None, None, None
 
 
@@ -87,7 +87,7 @@ class _DeferredGradient(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> Any:
-        del gradients  # always None: the products recorded them instead
+        del gradients  # always None: the products recorded their gradients instead
         inputs, outputs = (torch.cat(parts, dim=-2) for parts in zip(*ctx.records, strict=True))
         ctx.records.clear()
         return outputs.mT @ inputs, None
@@ -97,7 +97,7 @@ class _DeferredGradient(torch.autograd.Function):
 def _has_cpu_lstm(dtype: torch.dtype) -> bool:
     """Return whether torch can train an LSTM in `dtype` on this CPU.
 
-    No CPU supports float16. In bfloat16, oneDNN has no LSTM for CPUs without AVX-512, but
+    No CPU supports it in float16. In bfloat16, oneDNN has no LSTM for CPUs without AVX-512, but
     torch 2.13 calls it without checking. This function therefore runs a tiny LSTM once per process.
     """
     if dtype != torch.bfloat16:
@@ -139,7 +139,7 @@ class Lstm(nn.LSTM):
         return self.weight_ih_l0, self.bias_ih_l0 + self.bias_hh_l0
 
     def step(self, gates: Tensor, recurrent_weight: DeferredMatrix, states: CellState) -> CellState:
-        """Return the state after one position, given the input's share of the gates [B, 4*D]."""
+        """Return the state after one position, given the input's part of the gates [B, 4*D]."""
         hidden, cell = states
         sums = recurrent_weight(hidden, gates)
         input_gate, forget_gate, candidate, output_gate = sums.chunk(4, dim=-1)  # torch's order
@@ -166,7 +166,7 @@ class Gru(nn.GRU):
         return self.weight_ih_l0, self.bias_ih_l0
 
     def step(self, gates: Tensor, recurrent_weight: DeferredMatrix, states: CellState) -> CellState:
-        """Return the state after one position, given the input's share of the gates [B, 3*D]."""
+        """Return the state after one position, given the input's part of the gates [B, 3*D]."""
         [hidden] = states
         width = hidden.size(-1)
         recurrent = recurrent_weight(hidden, self.bias_hh_l0)  # [B, 3*D]

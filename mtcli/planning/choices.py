@@ -19,7 +19,7 @@ from mtcli.planning.estimate import (
 )
 from mtcli.planning.model_sizes import SizeChoice, Table, choose_size, look_up, nominal_hardware
 
-# Epochs, and dropout in tenths, by number of pairs.
+# Number of epochs, and dropout in tenths, by number of pairs.
 _EPOCHS: Table[int] = (
     (0, 100),
     (1_000, 60),
@@ -31,7 +31,7 @@ _EPOCHS: Table[int] = (
     (1_000_000, 10),
 )
 _DROPOUT_TENTHS: Table[int] = ((0, 3), (15_000, 2), (300_000, 1))
-# Added to the dropout, by number of epochs: more epochs overfit more.
+# Added to the dropout, by number of epochs: more epochs cause more overfitting.
 _EXTRA_DROPOUT_TENTHS: Table[int] = ((0, -1), (5, 0), (30, 1))
 _MAX_DROPOUT_TENTHS = 3
 # Learning rate and head width, by model width.
@@ -251,7 +251,7 @@ def _choose_n_heads(width: int, fixed: Fixed) -> int:
 
 
 def _fixed_number(fixed: Fixed, key: str) -> float | None:
-    """Return the user's value if it is a positive finite number; it is not validated yet."""
+    """Return the user's value if it is a positive finite number; it has not been validated yet."""
     value = fixed.get(key)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None

@@ -13,10 +13,10 @@ from mtcli.data.corpus import Corpus
 
 _SAMPLE_PAIRS = 10_000
 _PROBE_PAIRS = 2_000
-_PROBE_LINE = 200  # characters per line that the probe uses; paragraphs would be slow
+_PROBE_LINE = 200  # use only the start of a line, in characters; paragraphs would be slow
 _PROBE_MERGES = 640  # pieces of the probe vocabulary that are longer than a character
 _FIXED_PIECES = 260  # 256 bytes and 4 special symbols in every vocabulary
-# The number of pieces per line in excess of one per word is proportional to n_merges ** -0.63,
+# A line has more pieces than words. The difference is proportional to n_merges ** -0.63, as
 # measured on Multi30k and the demo corpus with vocabularies of 1,000 to 8,000 pieces.
 _EXCESS_EXPONENT = 0.63
 
@@ -62,24 +62,24 @@ class CorpusStats:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "CorpusStats":
-        """Return the statistics that `dataclasses.asdict` has turned into a dictionary."""
+        """Return the statistics from a dictionary created by `dataclasses.asdict`."""
         sides = {side: SideStats(**values[side]) for side in ("source", "target")}
         return cls(**{**values, **sides})
 
     @property
     def min_vocab_size(self) -> int:
-        """Vocabulary size with all characters and an equal number of longer pieces."""
+        """Size of a vocabulary with all characters and an equal number of longer pieces."""
         return _FIXED_PIECES + 2 * self.alphabet_size
 
     def estimate_pieces(self, vocab_size: int, *, is_shared: bool = True) -> tuple[float, float]:
-        """Return the mean number of pieces of a source line and of a target line."""
+        """Return the mean number of pieces in a source line and in a target line."""
         n_merges = vocab_size - _FIXED_PIECES - self.alphabet_size
         # A separate vocabulary segments its language like a shared one of twice the size.
         n_merges *= 1 if is_shared else 2
         return self.source.estimate_pieces(n_merges), self.target.estimate_pieces(n_merges)
 
     def estimate_p99_pieces(self, vocab_size: int) -> int:
-        """Return the 99th percentile of the pieces per line, for the side where it is larger."""
+        """Return the 99th percentile of the pieces per line, on the side where it is larger."""
         sides = zip((self.source, self.target), self.estimate_pieces(vocab_size), strict=True)
         return max(round(side.p99_characters / side.characters * mean) for side, mean in sides)
 
@@ -87,8 +87,8 @@ class CorpusStats:
 def measure_corpus(corpus: Corpus) -> CorpusStats:
     """Return the statistics of `corpus`, measured on a fixed random sample of its pairs.
 
-    To support every language, the number of pieces is measured: a small probe vocabulary is
-    trained on half of the pairs and applied to the other half.
+    To support every language, the function measures the number of pieces: it trains a small probe
+    vocabulary on half of the pairs and applies it to the other half.
     """
     sample = corpus.take(_sample_rows(len(corpus)))
     source, target = sample.source, sample.target
@@ -114,7 +114,7 @@ def _train_probe(lines: Sequence[str], alphabet_size: int) -> sentencepiece.Sent
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter([line[:_PROBE_LINE] for line in lines]),
         model_writer=model,
-        model_type="bpe",  # trains ten times faster than unigram, and gives as many pieces per line
+        model_type="bpe",  # ten times faster to train than unigram, with as many pieces per line
         vocab_size=_PROBE_MERGES + _FIXED_PIECES + alphabet_size,
         hard_vocab_limit=False,
         byte_fallback=True,

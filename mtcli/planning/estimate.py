@@ -13,15 +13,15 @@ from mtcli.planning.corpus_stats import CorpusStats
 _EFFICIENCY = 0.95
 _THREAD_LOSS = 0.32
 _OVERHEAD = 1_100  # cost of norms, dropout and sums per output of a linear layer, in FLOPs
-_FILL_RATE = 0.96  # share of a batch that is not padding
+_FILL_RATE = 0.96  # fraction of the positions in a batch that are not padding
 _GPU_GFLOPS = 20_000  # assumed for small models; GPUs are not measured
 _GPU_STEP_SECONDS = 0.03  # kernel launch overhead of a step
 
 _BASE_MEMORY = 350_000_000  # bytes that torch itself uses
 _PAIR_MEMORY = 48  # bytes per pair to shuffle and sort an epoch; text and ids are on disk
 _TRAINER_MEMORY = 27  # bytes per character of the text that SentencePiece is trained on
-_NUMBER_SIZE = 4  # bytes of a float
-_OFFSET_SIZE = 8  # bytes per offset: the start of a sentence in the file of ids
+_NUMBER_SIZE = 4  # bytes per float
+_OFFSET_SIZE = 8  # bytes per sentence for its start offset in the file of ids
 _LOGITS = 3 * 2**22  # logits in memory at once; the loss computes them in chunks
 
 
@@ -39,7 +39,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Workload:
-    """Size of the corpus in tokens of a given vocabulary."""
+    """Size of the corpus in tokens, for a given vocabulary."""
 
     source_pieces: float  # mean per line, including EOS
     target_pieces: float
@@ -52,12 +52,12 @@ class Workload:
 
     @property
     def target_share(self) -> float:
-        """Share of target tokens among all tokens."""
+        """Target tokens as a fraction of all tokens."""
         return self.target_pieces / (self.source_pieces + self.target_pieces)
 
 
 def estimate_workload(config: Config, stats: CorpusStats) -> Workload:
-    """Estimate the size of the corpus in pieces of the vocabulary of `config`."""
+    """Estimate the size of the corpus in pieces, for the vocabulary in `config`."""
     tokenizer = config.tokenizer
     source, target = stats.estimate_pieces(tokenizer.vocab_size, is_shared=tokenizer.is_shared)
     return Workload(source + 1, target + 1, stats.n_pairs)
@@ -109,7 +109,7 @@ def step_seconds(config: Config, work: Workload, hardware: Hardware) -> float:
 
 
 def round_to_digits(number: float, *, digits: int) -> int:
-    """Round `number` to this many significant digits: with two, 4,713 becomes 4,700."""
+    """Round `number` to `digits` significant digits: with two, 4,713 becomes 4,700."""
     return int(float(f"{number:.{digits - 1}e}"))
 
 
@@ -134,7 +134,7 @@ def _newton_schulz_flops(group: LinearGroup) -> float:
 def _validation_seconds(config: Config, work: Workload, tokens_per_second: float) -> float:
     """Return the duration of one validation.
 
-    Per token, the loss costs a third of a training step, and greedy search about as much as one.
+    Per token, the loss costs a third of a training step, and greedy search as much as a full step.
     """
     pairs = min(config.data.dev_pairs, max(1, work.n_pairs // 10))
     tokens = pairs * (work.source_pieces + work.target_pieces)
@@ -145,7 +145,7 @@ def _validation_seconds(config: Config, work: Workload, tokens_per_second: float
 def _peak_memory(config: Config, stats: CorpusStats, work: Workload, *, is_on_gpu: bool) -> int:
     """Return the bytes of weights, gradients, optimizer state, activations and data.
 
-    On a CPU, training the vocabulary may need more than training the model.
+    On a CPU, training the vocabulary may need more memory than training the model.
     """
     model, size = config.model, config.tokenizer.vocab_size
     # Weights, gradients, two optimizer states and the moving average.
@@ -155,7 +155,7 @@ def _peak_memory(config: Config, stats: CorpusStats, work: Workload, *, is_on_gp
         group.n_layers * group.rows * sum(tokens_of[side] for side in group.sides)
         for group in model.linear_groups()
     )
-    # Calibrated with the same model as the speed and 4,096 tokens: a peak of 1.0 GB.
+    # Calibrated with the same model as the speed: 4,096 tokens have a peak of 1.0 GB.
     activations = 3.3 * outputs + _LOGITS
     numbers = copies * model.n_parameters(size, size) + activations
     if is_on_gpu:

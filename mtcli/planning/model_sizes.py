@@ -2,7 +2,8 @@
 
 The tiers follow published recipes. About 30,000 pairs (Multi30k) work best with 2 to 4 million
 parameters and 2,000 to 4,000 pieces, 160,000 pairs (IWSLT) with 8,000 to 10,000 pieces, half a
-million with 8,000 to 16,000, and millions (WMT) with the base model of Vaswani et al. and 32,000.
+million with 8,000 to 16,000 pieces, and millions (WMT) with 32,000 pieces and the base model of
+Vaswani et al.
 """
 
 from collections.abc import Sequence
@@ -19,8 +20,8 @@ from mtcli.planning.estimate import estimate_workload, step_seconds, step_tokens
 CPU_MINUTES = 120.0  # default time budget
 GPU_MINUTES = 24 * 60.0
 
-# The size depends on the number of cores, not on their measured speed, which varies between
-# measurements. The same corpus and machine always get the same model.
+# The size depends on the number of cores, not on their measured speed: the speed varies between
+# measurements, but the same corpus and machine must always get the same model.
 _CORE_GFLOPS = 100.0
 
 Value = TypeVar("Value")

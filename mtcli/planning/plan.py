@@ -17,7 +17,7 @@ _BYTES_PER_PARAMETER = 4 * 4  # weight, gradient and two optimizer states in flo
 
 @dataclass(frozen=True)
 class Plan:
-    """Complete configuration, with choices, expected cost, and the data they are based on."""
+    """Complete configuration, with its choices, their basis, and the expected cost."""
 
     choices: Sequence[Choice]  # empty if the user has set everything
     config: Config
@@ -76,9 +76,9 @@ def _line(name: str, text: str) -> str:
 
 
 def corpus_line(plan: Plan) -> str:
-    """Return the line of the corpus statistics.
+    """Return the line of the plan that shows the corpus statistics.
 
-    Do not change the text: it is compared with the lines of saved plans.
+    Do not change the text: mtcli compares it with the lines of saved plans.
     """
     stats, tokenizer = plan.stats, plan.config.tokenizer
     source, target = stats.estimate_pieces(tokenizer.vocab_size, is_shared=tokenizer.is_shared)

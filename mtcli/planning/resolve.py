@@ -51,7 +51,7 @@ class TrainRequest:
 
     @cached_property
     def reader(self) -> CorpusReader:
-        """Corpora that planning has read, for training."""
+        """Reader that keeps the corpora read for planning, so that training can use them."""
         return CorpusReader(_existing_parent(self.cache or self.out))
 
     @property
@@ -155,7 +155,7 @@ def _vocabulary_size(settings: Sequence[Setting]) -> list[Setting]:
 def _measure(
     request: TrainRequest, data: DataConfig, notify: Notify = lambda _: None
 ) -> CorpusStats:
-    """Return the statistics of the corpus to plan for, from the shared cache if possible."""
+    """Return the statistics of the training corpus, from the shared cache if possible."""
     languages = Languages(data.source_lang, data.target_lang)
     if data.dev:  # fail before a large corpus is read
         find_languages(data.dev.corpora, find_languages(data.train.corpora, languages))

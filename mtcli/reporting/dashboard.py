@@ -53,7 +53,7 @@ class Throughput:
 
     @property
     def padding(self) -> float:
-        """Share of the positions that are padding."""
+        """Fraction of the positions that are padding."""
         return 1 - self.n_tokens / self.n_positions if self.n_positions else 0.0
 
     def seconds_left(self, step: StepDone) -> float:
@@ -92,7 +92,7 @@ def _bar_of_height(fraction: float) -> str:
     return _BARS[min(int(fraction * len(_BARS)), len(_BARS) - 1)]
 
 
-_MAX_LOSSES = 500  # more than the columns of a terminal
+_MAX_LOSSES = 500  # more than a terminal has columns
 _GAP = 2  # columns between two parts of a line
 _SCORE_LABEL = f"dev {metric_label(MAIN_METRIC)}"
 _LABEL_WIDTH = max(len("dev loss"), len(_SCORE_LABEL))
@@ -155,7 +155,7 @@ class Dashboard:
         return sum(max(0, n - 1) // width for n in self._line_widths)
 
     def _restore_step(self, event: StepDone) -> None:
-        """Record a logged step in place of all steps since the previous logged one."""
+        """Record a logged step as a substitute for all steps since the previous logged one."""
         for number in range(event.step - STEP_INTERVAL + 1, event.step + 1):
             self.throughput.add_loss(event.loss)
             self._record_loss(number, event.steps)
@@ -245,7 +245,7 @@ class Dashboard:
         ]
 
     def _facts(self, step: StepDone, columns: int) -> list[Text]:
-        """Return a fact for each line of numbers, in at most `columns` columns."""
+        """Return the text to the right of each line of numbers, at most `columns` wide."""
         speed = f"{self.throughput.tokens_per_second:,.0f}"
         speed_text = Text.assemble(speed, (" tokens/s", "dim"))
         memory = format_size(step.memory) if step.memory else ""

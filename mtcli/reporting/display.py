@@ -170,7 +170,7 @@ class DashboardLive(Live):
 
     def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
         """Erase the last frame, print `renderables` and draw a new frame below."""
-        # A narrower terminal wraps the lines of a frame; rich erases only as many as it printed.
+        # A narrower terminal wraps the lines of a frame; rich erases only the number it printed.
         n_wrapped = self.dashboard.n_wrapped_lines(self.console.width)
         erase = [(ControlType.CURSOR_UP, 1), (ControlType.ERASE_IN_LINE, 2)] * n_wrapped
         return super().process_renderables([Control(*erase), *renderables])

@@ -7,7 +7,7 @@ under these names; do not rename them. Only `Validated.scores` is stored differe
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-MAIN_METRIC = "bleu"  # shown where there is room for one score
+MAIN_METRIC = "bleu"  # shown where there is room for only one score
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class Preparing:
 
     activity: str  # "reading", "encoding"
     n_pairs: int  # pairs done
-    share: float | None  # share of the work that is done; None if not known
+    share: float | None  # completed fraction of the work; None if not known
     seconds: float  # since the start of the activity
 
 

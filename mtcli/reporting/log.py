@@ -94,7 +94,7 @@ def as_logged(event: Event) -> dict[str, Any]:
     for key, value in asdict(event).items():
         if isinstance(event, Validated) and key == "scores":
             entry |= _as_fields(event.scores)
-        # Memory depends on the machine; logs of runs with the same seed must differ only in times.
+        # Omit the memory: the logs of runs with the same seed must differ only in times.
         elif key != "memory":
             entry[key] = value
     return entry

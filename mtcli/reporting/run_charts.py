@@ -8,7 +8,7 @@ from mtcli.reporting.charts import Chart, Curve, Marker, Point
 from mtcli.reporting.log import LogEntry, finite_number, logged_scores, select_entries
 from mtcli.reporting.messages import metric_label
 
-_SMOOTHING_FRACTION = 100  # the window extends on each side by 1/100 of all points
+_SMOOTHING_FRACTION = 100  # the smoothing window extends by 1/100 of all points on each side
 _MIN_WINDOW = 4
 _SCORE_COLORS = ("green", "purple", "orange", "blue")
 

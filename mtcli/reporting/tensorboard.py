@@ -8,7 +8,7 @@ from mtcli.reporting.events import Event, RolledBack, StepDone, Validated
 
 
 class TensorBoard:
-    """Listener that writes event files; if steps are repeated, the new values replace the old."""
+    """Listener that writes event files; values of repeated steps replace the old ones."""
 
     def __init__(self, directory: Path) -> None:
         try:
@@ -39,7 +39,7 @@ class TensorBoard:
                     self._writer.add_text(f"sample {i}", sample.translation, event.step)
                 self._writer.flush()
             case RolledBack():
-                self.close()  # the next step opens a file that purges the undone steps
+                self.close()  # the next file makes TensorBoard drop the undone steps
 
     def close(self) -> None:
         """Flush and close the event file."""

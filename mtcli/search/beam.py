@@ -27,7 +27,7 @@ class _Beams:
     sentences: Tensor  # [B], positions in the input batch
     tokens: Tensor  # [B*W, 1+t], BOS first
     log_probs: Tensor  # [B, W]
-    best_has_ended: Tensor  # [B], whether the best candidate of any step so far ended
+    best_has_ended: Tensor  # [B], whether the best candidate ended at any step so far
     state: State
 
 
@@ -37,7 +37,7 @@ class _Candidates:
 
     log_probs: Tensor  # [B, 2W]
     tokens: Tensor  # [B, 2W]
-    rows: Tensor  # [B, 2W], beam rows that they continue
+    rows: Tensor  # [B, 2W], beam rows that the candidates continue
 
 
 @torch.inference_mode()
@@ -133,11 +133,11 @@ def _force_prefix(
 
 
 def _is_done(finished: list[list[Hypothesis]], beams: _Beams, options: SearchOptions) -> Tensor:
-    """Return which sentences [B] are complete: CTranslate2's rule with min_decoding_length=0."""
+    """Return which sentences [B] are complete, by CTranslate2's rule for min_decoding_length=0."""
     counts = [len(finished[i]) for i in beams.sentences.tolist()]
     n_finished = torch.tensor(counts, device=beams.sentences.device)  # [B]
     if options.length_penalty == 0:
-        # Log-probabilities only decrease: no active beam can overtake a best candidate that ended.
+        # Log-probabilities only decrease: no active beam can beat a best candidate that has ended.
         return beams.best_has_ended & (n_finished >= options.n_best)
     return n_finished >= options.beam_size
 

@@ -1,4 +1,4 @@
-"""Dataset of a run: the prepared training set, and scoring a model on the dev set."""
+"""Dataset of a run: training set, dev set, and scoring of a model on the dev set."""
 
 import time
 from dataclasses import dataclass
@@ -38,13 +38,13 @@ class DevScores:
 
     @property
     def bleu(self) -> Score:
-        """The score that checkpoints and model metadata store."""
+        """BLEU, the score that is stored in checkpoints and model metadata."""
         return self.scores[MAIN_METRIC]
 
 
 @dataclass(frozen=True)
 class DevSet:
-    """Dev set: all pairs encoded, for the loss; the first pairs as text, for BLEU and chrF."""
+    """Dev set: all pairs as token ids for the loss, the first pairs as text for BLEU and chrF."""
 
     encoded: EncodedCorpus
     scored_pairs: Corpus  # translated for BLEU, chrF and samples
@@ -59,8 +59,8 @@ class DevSet:
     ) -> DevScores:
         """Score `model` with greedy search, in parallel across all processes.
 
-        Translations are truncated after `max_length` pieces. This leaves the model in
-        evaluation mode.
+        Translations are truncated after `max_length` pieces. The model is in evaluation mode
+        afterward.
         """
         began = time.perf_counter()
         batches = list(batches_in_order(self.encoded, config.data.batch_tokens))
@@ -96,11 +96,11 @@ class Dataset:
     """Encoded training set, dev set and tokenizers of a run."""
 
     tokenizers: Tokenizers
-    train_set: EncodedCorpus  # the head of the corpus if it is streamed
+    train_set: EncodedCorpus  # only the first pairs if the corpus is streamed
     dev_set: DevSet
     stream: StreamedCorpus | None = None
 
     @property
     def n_pairs(self) -> int:
-        """Number of training pairs; 0 if the corpus is streamed, because they are not counted."""
+        """Number of training pairs; 0 for a streamed corpus, whose pairs are not counted."""
         return 0 if self.stream else len(self.train_set)

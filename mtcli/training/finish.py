@@ -36,7 +36,7 @@ from mtcli.translation.engines import open_engine
 from mtcli.translation.engines.base import Engine, NBest, Source
 from mtcli.translation.line_translator import LineTranslator, Request
 
-_MAX_BLEU_LOSS, _MIN_SPEEDUP = 0.1, 1.05  # needed to enable a shortlist by default
+_MAX_BLEU_LOSS, _MIN_SPEEDUP = 0.1, 1.05  # conditions for enabling a shortlist
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def _candidates(run: Run, progress: Progress) -> list[WeightsCandidate]:
 
 
 def _average_kept(run: Run, steps: list[int]) -> dict[str, Tensor]:
-    """Return the mean of the weights kept at `steps`, or {} if a file is damaged."""
+    """Return the mean of the weights saved at `steps`, or {} if a file is damaged."""
     weights = []
     for path in (weights_path(run.directory, step) for step in steps):
         try:
@@ -155,9 +155,9 @@ def _export(run: Run) -> None:
 def export_with_shortlist(
     directory: Path, train_set: EncodedCorpus, dev: Corpus
 ) -> Shortlist | None:
-    """Export the model and its shortlist; use `dev` to decide whether to enable it by default.
+    """Export the model with a shortlist, which is enabled by default if it does well on `dev`.
 
-    The decision estimates the speedup from operation counts, not from time, so that it does not
+    The speedup is estimated from operation counts, not measured, so that the decision does not
     depend on the load of the machine. Language models have no shortlist.
     """
     manifest = make_export(directory)

@@ -224,7 +224,7 @@ def _validate(run: Run, progress: Progress) -> Progress:
 
 
 def is_better(score: float, loss: float, progress: Progress) -> bool:
-    """Return whether weights are better than the best so far; the loss breaks ties.
+    """Return whether these scores are better than the best so far; the loss breaks ties.
 
     Ties are common early in training, when BLEU is 0.
     """

@@ -15,14 +15,14 @@ from mtcli.data.batches import Batch
 from mtcli.models.base import TrainableModel
 from mtcli.tokenizer import IGNORE_INDEX
 
-_CHUNK = 2**22  # logits in memory at the same time
+_CHUNK = 2**22  # maximum number of logits in memory at the same time
 
 
 def summed_loss(hidden: Tensor, weight: Tensor, labels: Tensor, smoothing: float) -> Tensor:
     """Return the cross-entropy of `labels` [B, T], summed over the target tokens.
 
-    The logits are the products of `hidden` [B, T, D] and `weight` [V, D]. The loss is a sum so that
-    every target token has the same weight in batches of any size.
+    The logits are `hidden` [B, T, D] times the transpose of `weight` [V, D]. The loss is a sum, so
+    that every target token has the same weight in batches of any size.
     """
     is_target = labels != IGNORE_INDEX
     loss: Tensor = _ChunkedCrossEntropy.apply(

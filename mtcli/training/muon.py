@@ -40,7 +40,7 @@ class Muon(Optimizer):
                 self._update(matrices, group["lr"], group["momentum"], group["weight_decay"])
 
     def _matrix_groups(self, parameters: list[nn.Parameter]) -> Iterator[list[Tensor]]:
-        """Yield matrices of the same shape: all at once, or one per process if they are sharded."""
+        """Yield groups of matrices with the same shape: all, or one per process if sharded."""
         for matrices in _group_by_shape(parameters):
             size = self.processes.size if isinstance(matrices[0], DTensor) else len(matrices)
             for i in range(0, len(matrices), size):
@@ -91,7 +91,7 @@ def orthogonalize(x: Tensor, n_steps: int = 5) -> Tensor:
     """
     a, b, c = 3.4445, -4.7750, 2.0315
     is_tall = x.size(-2) > x.size(-1)
-    x = x.mT if is_tall else x  # makes the products below smaller
+    x = x.mT if is_tall else x  # makes `gram` smaller
     x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
     for _ in range(n_steps):
         gram = x @ x.mT

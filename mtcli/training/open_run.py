@@ -48,7 +48,7 @@ def open_run(
 ) -> tuple[Run, Progress]:
     """Build a new run, or restore one from its last checkpoint.
 
-    Errors in data and settings are raised before a run is written.
+    Errors in the data and the settings are raised before a new run is written to disk.
     """
     preparation = _new_preparation(config, context)
     is_new = not context.directory.exists()
@@ -57,7 +57,7 @@ def open_run(
     except MtcliError:
         preparation.undo()
         if is_new:
-            with suppress(OSError):  # it is not empty, or was never created
+            with suppress(OSError):  # the directory is not empty, or was never created
                 context.directory.rmdir()
         raise
 
@@ -109,7 +109,7 @@ def _build_or_restore(
     context.reader.clear()  # training needs only token ids
     config = _with_languages(config, summary.languages)
     config = _resolve_steps(config, context, data, options, notify)
-    if checkpoint:  # it replaces the parent's weights, and the parent may have been deleted
+    if checkpoint:  # its weights replace the parent's, and the parent may be deleted
         config = _with_train_settings(config, start_from=None)
     run = build_run(config, context, data)
     _notify_summary(run, notify)
@@ -222,7 +222,7 @@ def _get_tokenizers(
     checkpoint: Checkpoint | None,
     notify: Notify,
 ) -> Tokenizers:
-    """Load the tokenizers of the run, the parent or the user, or train new ones."""
+    """Load the tokenizers of the run, of its parent or of the user, or train new ones."""
 
     def get() -> Tokenizers:
         if checkpoint:

@@ -43,7 +43,7 @@ def build_optimizers(
 ) -> list[Optimizer]:
     """Return optimizers that together update every parameter of `model` that is not frozen.
 
-    The entry "peak" of each parameter group is its peak learning rate.
+    Each parameter group stores its peak learning rate in the entry "peak".
     """
     matrices, others = split_parameters(model)
     adamw_groups: list[dict[str, Any]] = []
@@ -145,7 +145,7 @@ def _decay(options: TrainConfig, step: int, default_share: float) -> float:
 
 
 def _interpolate(low: float, share: float) -> float:
-    """Interpolate linearly: return `low` if `share` is 0, and 1 if `share` is 1."""
+    """Interpolate linearly from `low` (`share` is 0) to 1 (`share` is 1)."""
     return low + (1 - low) * max(0.0, share)
 
 

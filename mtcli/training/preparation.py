@@ -35,7 +35,7 @@ _SIDES = ("source", "target")
 
 
 def _ignore(*_: object) -> None:
-    """Ignore a notice or progress."""
+    """Ignore a notice or a progress report."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class CorpusSplit:
 
 @dataclass(frozen=True)
 class SplitSummary:
-    """Summary of the training and dev pairs, available without the training text."""
+    """Summary of the training and dev pairs, which can be read without the training text."""
 
     digest: str
     languages: Languages
@@ -75,12 +75,12 @@ class Preparation:
         self._cache = cache
         self._reader = reader or CorpusReader()
         self._on_progress = on_progress
-        self.keys: list[str] = []  # entries in use
-        self._new_keys: list[str] = []  # entries that were not in the cache
+        self.keys: list[str] = []  # keys of the cache entries in use
+        self._new_keys: list[str] = []  # keys of the entries that were not in the cache
 
     @cached_property
     def _languages(self) -> Languages:
-        """Languages in the settings; unknown ones come from the training corpus."""
+        """Languages from the settings, or from the training corpus if they are not set."""
         return find_languages(self._config.data.train.corpora, configured_languages(self._config))
 
     @cached_property
@@ -101,7 +101,7 @@ class Preparation:
         return read_split(self._config, _ignore, self._reader)
 
     def train_vocabulary(self, notify: Notify) -> Tokenizers:
-        """Train the tokenizers of a new run, or take them from the cache."""
+        """Train the tokenizers of a new run, or load them from the cache."""
         options = self._config.tokenizer
         key = cache_key("vocabulary", self.summary.digest, options.model_dump(mode="json"))
 
@@ -131,17 +131,17 @@ class Preparation:
         return self.open(tokenizers, self.summary, notify)
 
     def encode(self, tokenizers: Tokenizers) -> None:
-        """Encode the training and dev pairs into the cache, unless it has them."""
+        """Encode the training and dev pairs into the cache, unless they are already there."""
         self._find_or_build(
             self._ids_key(tokenizers), lambda path: self._write_ids(path, tokenizers)
         )
 
     def has_ids(self, tokenizers: Tokenizers, digest: str) -> bool:
-        """Return whether the cache has the encoded pairs with this digest."""
+        """Return whether the cache has the token ids of the pairs with this digest."""
         return self._cache.find(self._ids_key(tokenizers, digest)) is not None
 
     def open(self, tokenizers: Tokenizers, summary: SplitSummary, notify: Notify) -> Dataset:
-        """Return the dataset that `encode` has written on this machine."""
+        """Return the dataset that `encode` has written to the cache of this machine."""
         entry = self._cache.open(self._ids_key(tokenizers, summary.digest))
         for notice in entry.values["notices"]:
             notify(notice)
@@ -183,7 +183,7 @@ class Preparation:
         if None in parts:
             return None
         filters = data.max_length, self._config.tokenizer.normalization, data.dev_pairs
-        is_new_model = self._config.train.start_from is None  # affects a notice
+        is_new_model = self._config.train.start_from is None  # affects the warning about few pairs
         return cache_key("split", parts, filters, is_new_model)
 
     def _read_summary(self) -> SplitSummary:
@@ -245,7 +245,7 @@ def read_split(config: Config, notify: Notify, reader: CorpusReader | None = Non
 
 
 def read_dev(config: Config, notify: Notify, reader: CorpusReader) -> Corpus:
-    """Read the pairs of the dev set that `config` names."""
+    """Read the dev set named in `config`."""
     assert config.data.dev
     languages = find_languages(config.data.train.corpora, configured_languages(config))
     return _read(reader, config.data.dev, config, _prefixed("dev", notify), languages)
@@ -257,7 +257,7 @@ def configured_languages(config: Config) -> Languages:
 
 
 def digest_by_seed(config: Config, reader: CorpusReader) -> str:
-    """Return the digest of the mtcli 0.1.0 split, whose dev pairs depend on `train.seed`."""
+    """Return the digest of the split that mtcli 0.1.0 made, which depends on `train.seed`."""
     corpus = _read(reader, config.data.train, config, _ignore)
     return CorpusSplit(*hold_out(corpus, config.data.dev_pairs, config.train.seed)).digest
 
@@ -301,7 +301,7 @@ def _id_type(tokenizers: Tokenizers) -> type[np.uint16] | type[np.int32]:
 def _write_blocks(
     directory: Path, name: str, blocks: Iterable[EncodedBlock], id_type: DTypeLike
 ) -> None:
-    """Write the ids of each side to one file, and the offsets of its rows to another."""
+    """Write two files per side: one with the ids, and one with the offsets of the rows."""
     totals = [0, 0]
     with (
         (directory / f"{name}.source.ids").open("wb") as source_ids,
@@ -334,6 +334,6 @@ def _open_ids(entry: CacheEntry, name: str, tokenizers: Tokenizers) -> EncodedCo
 
 
 def _map(path: Path, dtype: DTypeLike) -> NDArray[Any]:
-    """Map a file into memory as an ordinary array: slicing `np.memmap` is slow."""
+    """Map a file into memory as a plain array, because slicing `np.memmap` is slow."""
     with path.open("rb") as file:
         return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), dtype)

@@ -30,7 +30,7 @@ def find_checkpoint(context: RunContext, *, validated: bool = False) -> Checkpoi
 
 
 def resume(run: Run, checkpoint: Checkpoint) -> Progress:
-    """Load `checkpoint` into `run`, truncate the log to match, and return its progress."""
+    """Load `checkpoint` into `run`, truncate the log to match, and return the saved progress."""
     broadcast = partial(run.processes.broadcast_tensors, device=run.train_step.device)
     load_into(run.model, broadcast(checkpoint.group("model")), origin=checkpoint.path)
     optimizer_tensors = broadcast(checkpoint.group("optimizer"))
@@ -47,7 +47,7 @@ def resume(run: Run, checkpoint: Checkpoint) -> Progress:
 
 @torch.no_grad()
 def restart_run(run: Run, initial: Progress) -> Progress:
-    """Reset `run` to its initial state; raise `CheckpointError` if it was resumed."""
+    """Reset `run` to its initial state; raise `CheckpointError` if the run was resumed."""
     if initial.step:
         raise CheckpointError(
             f"{run.directory} has no checkpoint to roll back to",

@@ -104,7 +104,7 @@ def _ignore(_: object) -> None:
 
 
 def _find_finished(config: Config, context: RunContext, options: RunOptions) -> Finished | None:
-    """Return the last event of a completed run; raise if its settings or data differ."""
+    """Return the `Finished` event of a completed run; raise if its settings or data differ."""
     check_is_run(context.directory)
     if options.fresh:
         return None

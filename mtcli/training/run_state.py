@@ -47,9 +47,9 @@ class RunOptions:
     stop_after: float | None = None  # minutes
     tensorboard: bool = False  # also write TensorBoard event files
     plan: tuple[str, ...] = ()  # lines that describe the settings chosen for a new run
-    check_data: bool = True  # compare the corpus files with those of a completed run
+    check_data: bool = True  # check that a completed run was trained on this corpus
     reader: CorpusReader | None = None  # corpora that planning has already read
-    cache: Path | None = None  # data cache to share with other runs, instead of one per run
+    cache: Path | None = None  # data cache to share with other runs; None: a separate one
 
 
 DEFAULTS = RunOptions()
@@ -73,9 +73,9 @@ class RunContext:
         return DataCache(self.shared_cache or self.directory / CACHE)
 
     def remove_cache(self, *, keep: tuple[str, ...] = ()) -> None:
-        """Remove the cache of this run, except the entries `keep`; a shared cache is kept.
+        """Remove the cache of this run, except the entries in `keep`; never remove a shared cache.
 
-        Rank 0 removes it on its machine, and the first process of each machine that has its own.
+        Rank 0 does so. If other machines have separate file systems, so does their first process.
         """
         has_own = local_rank() == 0 and not (self.directory / CONFIG).exists()
         if self.shared_cache is None and (self.processes.is_first or has_own):
@@ -128,7 +128,7 @@ class Run:
         signature: str,
         name: str = "",
     ) -> None:
-        """Save `weights` as the model; `name` describes them if they are not those of `step`."""
+        """Save `weights` as the model; `name` describes weights that are not those of `step`."""
         info = WeightsInfo(
             n_parameters=self.n_parameters,
             step=step,
@@ -154,7 +154,7 @@ class Run:
 
     def _measure(self, max_pieces: int | None = None) -> DevScores:
         # All processes must gather each layer of a sharded model at the same time, so they cannot
-        # split the dev set: each of them translates all of it.
+        # split the dev set: each process translates all of it.
         processes = SINGLE if is_sharded(self.model) else self.processes
         data = self.data
         with reshard_after(self.model):
@@ -185,7 +185,7 @@ class Run:
 
 
 def build_run(config: Config, context: RunContext, data: Dataset) -> Run:
-    """Build a new run; its weights depend only on data, settings and seed."""
+    """Build a new run; its initial weights depend only on the data, the settings and the seed."""
     torch.manual_seed(config.train.seed)
     sizes = len(data.tokenizers.source), len(data.tokenizers.target)
     try:

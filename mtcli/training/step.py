@@ -31,7 +31,7 @@ class LossModule(nn.Module):
         self.loss_terms = model.loss_terms
 
     def forward(self, source: Tensor, target_in: Tensor, labels: Tensor) -> Tensor:
-        """Return two summed losses [2]: of all terms, and of the first term (the target)."""
+        """Return two sums [2]: the loss of all terms, and that of the first term (the target)."""
         loss_terms = self.loss_terms(source, target_in, labels)
         weight, smoothing = self.model.output_weight, self.label_smoothing
         losses = torch.stack(
@@ -82,7 +82,7 @@ class TrainStep:
         self.scaler = torch.amp.GradScaler(
             self.device.type, enabled=self.dtype == torch.float16
         )  # only float16 gradients need scaling
-        self.max_positions: int | None = None  # per batch, if larger ones did not fit in memory
+        self.max_positions: int | None = None  # limit per batch, if larger ones did not fit
         self._is_memory_probed = not isinstance(self.loss_module, DistributedDataParallel)
         self._has_overflowed = False
 
@@ -215,7 +215,7 @@ class TrainStep:
 
 
 def autocast_dtype(options: TrainConfig, device: torch.device) -> torch.dtype:
-    """Return the data type for matrix products; on GPUs, also enable TF32 for float32 products."""
+    """Return the data type for matrix multiplication; on GPUs, also enable TF32 for float32."""
     if device.type == "cuda":
         torch.set_float32_matmul_precision("high")
     match options.precision:

@@ -1,4 +1,4 @@
-"""Preparation of a run that streams its corpus: read only the first pairs beforehand."""
+"""Preparation of a run that streams its corpus: only the first pairs are read beforehand."""
 
 import hashlib
 from collections.abc import Callable
@@ -55,7 +55,7 @@ class StreamPreparation(Preparation):
         return True
 
     def open(self, tokenizers: Tokenizers, summary: SplitSummary, notify: Notify) -> Dataset:
-        """Return the dataset; its training set reads the corpus during training."""
+        """Return the dataset; its training pairs are read during training."""
         data = self._config.data
         head, _ = self._head
         dev = summary.dev

@@ -10,14 +10,14 @@ from mtcli.training.dataset import Dataset
 from mtcli.training.loop import fit
 from mtcli.training.run_state import RunContext, build_run
 
-_TIMING_SHARE, _MAX_TIMING_SECONDS = 0.03, 60.0  # limits of the measurement; the lower applies
-_MIN_STEPS = 4  # minimum for the measurement (without the slow first step) and for a run
-_EXAMPLE_STEPS = 100  # example in the error's hint
-_USABLE_SHARE = 0.95  # the rest is for the export and for slowdowns of the machine
+_TIMING_SHARE, _MAX_TIMING_SECONDS = 0.03, 60.0  # the lower one limits the measurement
+_MIN_STEPS = 4  # minimum to measure (excluding the slow first step) and to train
+_EXAMPLE_STEPS = 100  # for the hint in the error message
+_USABLE_SHARE = 0.95  # of the budget; the rest covers the export and slowdowns of the machine
 
 
 def estimate_steps(config: Config, context: RunContext, data: Dataset) -> int:
-    """Return how many steps fit into `config.train.minutes`, validations included.
+    """Return how many steps fit into `config.train.minutes`, including validations.
 
     The timed steps use a temporary model, so that the trained weights depend only on the seed and
     the number of steps. All processes get the same number.

@@ -52,7 +52,7 @@ class Formats:
         if self.output == "text":
             return candidates[0].text
         if self.output == "tsv":
-            # Pad to n_best, so that the columns passed through keep their position.
+            # Pad to n_best, so that passed-through columns keep their positions.
             missing = [_EMPTY] * (self.n_best - len(candidates))
             cells = [cell for each in (*candidates, *missing) for cell in self._cells(each)]
             return "\t".join([*cells, *line.columns])

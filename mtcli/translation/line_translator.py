@@ -1,7 +1,7 @@
 """Translation of lines with any engine, and detection of repetitive translations.
 
-Everything that must not differ between engines happens here: tokenize, split long lines, sort by
-length, batch, restore the order, detokenize, join.
+This module implements all steps that must not differ between engines: tokenize, split long lines,
+sort by length, batch, restore the order, detokenize, join.
 """
 
 from collections import deque
@@ -19,12 +19,12 @@ LINES_PER_GROUP = 2048  # enough to sort by length, few enough to keep in memory
 _QUEUED_PER_WORKER = 4  # queued batches keep the workers busy while the main thread prepares more
 _MAX_QUEUED_GROUPS = 4
 _MAX_BEAM_ROWS = 1024  # per batch
-# A translation is repetitive if it repeats up to 8 pieces at least 4 times, over at least 12
-# pieces: "no no no no" is a valid sentence.
+# A translation is repetitive if a sequence of up to 8 pieces occurs at least 4 times in a row and
+# covers at least 12 pieces. The minimum of 12 allows valid sentences such as "no no no no".
 _MAX_PERIOD = 8
 _MIN_REPEATS = 4
 _MIN_REPEATED_LENGTH = 12
-_MIN_DUPLICATES = 9  # fewest possible in a repetition: 3 distinct pieces, 4 times each
+_MIN_DUPLICATES = 9  # the fewest in any repetition: 3 distinct pieces, 4 times each
 
 OnProgress = Callable[[float], None]
 
@@ -42,7 +42,7 @@ class Translation:
     """The translation of a line, with its score and warnings."""
 
     text: str
-    score: float  # log-probability / length**length_penalty; the sum of the parts of a split line
+    score: float  # log-probability / length**length_penalty; summed over the parts of a split line
     alignment: Alignment | None = None  # None: not requested, or no attention
     n_parts: int = 1  # above 1: the line was too long and was translated in parts
     is_truncated: bool = False  # reached the length limit before EOS
@@ -157,7 +157,7 @@ class _Group:
         """Yield batches as indices into `sources`: sources of similar length, longest first.
 
         All rows of a batch have the same limit, and either all of them have a prefix or none does.
-        The result of one row therefore does not depend on the others, except with a shortlist,
+        The result of a row therefore does not depend on other rows, except with a shortlist,
         which contains the candidates for all sources in the batch.
         """
         keys = [(self._limit(s), bool(s.prefix), len(s.pieces)) for s in self.sources]
@@ -169,7 +169,7 @@ class _Group:
                 yield batch
                 batch = []
             if not batch:
-                # Limit the rows, too: each beam needs memory for the logits of all pieces.
+                # Also limit the rows: each beam needs memory for the logits of the vocabulary.
                 max_rows = min(batch_tokens // (keys[row][2] + 1), _MAX_BEAM_ROWS // n_beams)
             batch.append(row)
         if batch:

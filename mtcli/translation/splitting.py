@@ -11,8 +11,8 @@ from mtcli.tokenizer import WORD_START
 _SENTENCE_END = re.compile(r"[.!?…][\"'”’»)\]]*$")
 _WIDE_SENTENCE_END = re.compile(r"[。！？｡][」』”’）]*$")
 _CLAUSE_END = re.compile(r"[,;:–—、，；：][\"'”’»)\]]*$")
-# A title, an initial, "z.B.", "U.S.", or the ordinal of a German date such as "3.": the sentence
-# probably continues.
+# The sentence probably continues after a title, an initial, "z.B.", "U.S." or the ordinal of a
+# German date such as "3.".
 _ABBREVIATION = re.compile(r"[\"'“„(]*([A-ZÄÖÜ]\w{0,2}|\d+|(\w\.)+\w?)\.")
 _CONTINUATION_BYTE = re.compile(r"<0x[89AB][0-9A-F]>")  # not the first byte of a character
 _MAX_WORD_TAIL = 32  # characters; enough to recognize how a word ends
@@ -39,8 +39,8 @@ class LinePart:
 def split_line(pieces: Sequence[str], max_pieces: int) -> list[LinePart]:
     """Split the pieces of a line into parts of at most `max_pieces`.
 
-    A longer line is split at every sentence boundary. A sentence that is still too long is split
-    at the best boundary in the second half of the allowed length.
+    A line with more pieces is split at every sentence boundary. A sentence that is still too
+    long is split at the best boundary in the second half of the allowed length.
     """
     if len(pieces) <= max_pieces:
         return [LinePart(tuple(pieces), is_inside_word=False)] if pieces else []

@@ -1,7 +1,7 @@
 """Streaming translation: read lines, translate them in groups, yield formatted lines.
 
-`Progress` measures how much of the input has been translated, and `LineCounts` how many lines need
-a warning.
+`Progress` measures how much of the input has been translated. `LineCounts` counts the lines that
+need a warning.
 """
 
 import os
@@ -28,7 +28,7 @@ class _GroupSize(NamedTuple):
 
 
 class Progress:
-    """Number of lines translated so far, and their share of the input.
+    """Number of lines translated so far, and the translated fraction of the input.
 
     Sizes can be in any unit, such as bytes or lines.
     """
@@ -45,7 +45,7 @@ class Progress:
         self._groups.append(_GroupSize(n_lines, size))
 
     def advance(self, n_lines: float) -> None:
-        """Add `n_lines` translated lines, which may be a fraction, and complete groups in order."""
+        """Add `n_lines` translated lines (possibly a fraction), and complete groups in order."""
         self._n_in_group += n_lines
         while self._groups and self._n_in_group > self._groups[0].n_lines - _ROUNDING:
             group = self._groups.popleft()
@@ -62,7 +62,7 @@ class Progress:
 
     @property
     def share(self) -> float | None:
-        """Translated share of the input, from 0 to 1; None if the input size is unknown."""
+        """Translated fraction of the input, from 0 to 1; None if the input size is unknown."""
         if self.total is None:
             return None
         size = float(self._done.size)
@@ -135,7 +135,7 @@ def translate_stream(
     formats: Formats,
     progress: Progress | None = None,
 ) -> Iterator[TranslatedGroup]:
-    """Yield one output line for each input line, in groups; count them in `progress`.
+    """Yield one output line for each input line, in groups; count the lines in `progress`.
 
     An error in the input is raised after the lines before it have been yielded.
     """

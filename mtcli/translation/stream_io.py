@@ -30,7 +30,7 @@ class Input:
 
 
 def line_groups(source: Input) -> Iterator[list[bytes]]:
-    """Yield groups of complete lines; an empty group means that no more are available yet.
+    """Yield groups of complete lines; an empty group means that none is available yet.
 
     A line ends at LF only. Groups from a file are full. A group from a pipe or a terminal contains
     the lines that have arrived, unless `fill_batches` is set.
@@ -79,7 +79,7 @@ def _pipe_chunks(file: IO[bytes]) -> Iterator[bytes]:
     queue: Queue[bytes | OSError] = Queue(_MAX_QUEUED_CHUNKS)
 
     def read() -> None:
-        # os.read instead of file.read: file.read holds a lock that blocks the exit of Python.
+        # os.read instead of file.read: file.read holds a lock that keeps Python from exiting.
         try:
             while chunk := os.read(file.fileno(), _CHUNK_BYTES):
                 queue.put(chunk)

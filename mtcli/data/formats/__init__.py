@@ -1,4 +1,4 @@
-"""Corpus formats, and the names of corpora: `[FORMAT:]PATH[#SELECTION]`."""
+"""Corpus formats, and parsing of corpus names: `[FORMAT:]PATH[#SELECTION]`."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -71,7 +71,7 @@ _EXAMPLE = "examples of corpora: train.en train.de, 'train.{en,de}', train.tsv.g
 def open_corpus(names: Sequence[str], languages: Languages = UNKNOWN_LANGUAGES) -> OpenedCorpus:
     """Open a corpus given as one name in any format, or as two text files.
 
-    Missing files and columns are reported here; errors inside the files while `rows` is read.
+    Missing files and columns raise `DataError` here; invalid content raises it as `rows` is read.
     """
     match list(names):
         case [name]:
@@ -102,7 +102,7 @@ def open_corpora(
 def find_languages(
     corpora: Iterable[Sequence[str]], languages: Languages = UNKNOWN_LANGUAGES
 ) -> Languages:
-    """Return the languages of corpora, completing `languages`; pipes are not opened."""
+    """Return `languages`, with unknown ones filled in from the corpora; do not open pipes."""
     for opened in open_corpora((c for c in corpora if not is_read_once(c)), languages):
         languages = opened.languages
     return languages
@@ -136,7 +136,7 @@ def _open_one(name: str, languages: Languages) -> OpenedCorpus:
 
 
 def _parse(name: str, languages: Languages) -> tuple[CorpusFormat | None, Location]:
-    """Return the stated format and the location; an existing path takes precedence."""
+    """Return the format in the prefix, if any, and the location; existing paths come first."""
     path, selection = _split_selection(name)
     for existing, selected in ((name, ()), (path, selection)):
         if exists(existing):
@@ -180,7 +180,7 @@ def _open_file(location: Location, format_: CorpusFormat | None) -> OpenedCorpus
 
 
 def recognize_format(location: Location) -> CorpusFormat:
-    """Return the format of a file, by its suffix or its content."""
+    """Return the format of a file, based on its suffix or else its content."""
     if not location.opener and location.path.is_dir():
         return _recognize_directory(location)
     suffix = suffix_of(location.name)

@@ -1,4 +1,4 @@
-"""Zip archives, as OPUS distributes them. Nothing is extracted to disk."""
+"""Zip archives, such as those from OPUS. Nothing is extracted to disk."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -19,14 +19,14 @@ from mtcli.data.formats.languages import language_of_file, match_language
 from mtcli.data.lines import paired_lines
 from mtcli.errors import DataError
 
-_MAX_SIZE, _MAX_RATIO = 1 << 30, 100  # together the limit for a declared zip bomb
+_MAX_SIZE, _MAX_RATIO = 1 << 30, 100  # bytes, compression ratio; above both: zip bomb
 _IGNORED_SUFFIXES = (".xml", ".ids", ".scores", ".info", ".md", ".html", ".pdf")
-_IGNORED_STEMS = ("readme", "licen", "copying", "changelog")  # also the British spelling
+_IGNORED_STEMS = ("readme", "licen", "copying", "changelog")  # "licen" matches both spellings
 _ENCRYPTED = 1  # bit of `flag_bits`
 
 
 class ZipFormat(CorpusFormat):
-    """A zip archive with two line-aligned text files, or one file of another format."""
+    """A zip archive with two line-aligned text files, or one file in a different format."""
 
     name = "zip"
     suffixes = (".zip",)
@@ -39,7 +39,7 @@ class ZipFormat(CorpusFormat):
 
     def open(self, location: Location) -> OpenedCorpus:
         """Open the archive; choose its members."""
-        location.open().close()  # reports a missing file
+        location.open().close()  # raises `DataError` if the file is missing
         members = _members(location)
         chosen = _choose(members, location)
         for member in chosen:
@@ -111,7 +111,7 @@ def _is_ignored(name: str) -> bool:
 
 
 def _by_language(texts: Sequence[ZipInfo], languages: Languages) -> list[ZipInfo] | None:
-    """Return the members of source and target; None if there is not exactly one of each."""
+    """Return the source and target members; None if there is not exactly one of each."""
     pair = []
     for language in (languages.source, languages.target):
         codes = {language_of_file(member.filename) or "": member for member in texts}
@@ -126,7 +126,7 @@ def _by_language(texts: Sequence[ZipInfo], languages: Languages) -> list[ZipInfo
 
 
 def _format_suffix(name: str) -> bool:
-    """Return whether the name has the suffix of a format that reads members."""
+    """Return whether the name has the suffix of a format that can read archive members."""
     from mtcli.data.formats import FORMATS
 
     return any(f.reads_streams and suffix_of(name) in f.suffixes for f in FORMATS)
@@ -164,7 +164,7 @@ def _open_zip_member(archive_name: str, member: str, label: str) -> Decompressed
         raise DataError(
             f"{label}: cannot be read ({error})", hint="copy or download the file again"
         ) from error
-    read1: Read = file.read1  # type: ignore[attr-defined]  # of ZipExtFile
+    read1: Read = file.read1  # type: ignore[attr-defined]  # defined by ZipExtFile
     return decompress(read1, [file, archive], label, "zip")
 
 
@@ -172,7 +172,7 @@ def _open_pair(places: Sequence[Location], location: Location) -> OpenedCorpus:
     source, target = places
     names = [place.name.rpartition(", member ")[2] for place in places]
     for place in places:
-        place.head()  # reports a damaged or empty member
+        place.head()  # raises `DataError` for a damaged or empty member
     languages = location.languages
     return OpenedCorpus(
         rows=_rows(source, target),
@@ -190,7 +190,7 @@ def _rows(source: Location, target: Location) -> Iterator[Row]:
 
 
 def _open_member(member: Location, location: Location) -> OpenedCorpus:
-    """Open a member with the format that reads it."""
+    """Open an archive member in the format that its suffix or content indicates."""
     from mtcli.data.formats import recognize_format
 
     format_ = recognize_format(member)

@@ -1,7 +1,7 @@
 """Interface of the corpus formats.
 
-A corpus name is `[FORMAT:]PATH[#SELECTION]`. A format turns it into rows: a source line and one or
-more target lines. Only test sets have more than one target line.
+A corpus name is `[FORMAT:]PATH[#SELECTION]`. A format reads the corpus as rows: a source line and
+one or more target lines. Only test sets have more than one target line.
 """
 
 import re
@@ -40,12 +40,12 @@ UNKNOWN_LANGUAGES = Languages()
 
 @dataclass(frozen=True)
 class Location:
-    """What to read: a file, a directory or a dataset, and the part of it to select."""
+    """Location of a corpus: a file, a directory or a dataset, and the part of it to select."""
 
     name: str  # path, "-" for stdin, or name on the hub
     selection: tuple[str, ...] = ()  # columns, archive members or a split: the part after "#"
     languages: Languages = Languages()
-    # Opens content that is not in a file of its own: stdin and archive members.
+    # Opens content that is not a separate file: stdin, pipes and archive members.
     opener: Callable[[], DecompressedReader] | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
@@ -66,7 +66,7 @@ class Location:
         return self.opener() if self.opener else open_decompressed(self.name)
 
     def head(self) -> bytes:
-        """Return the start of the content: up to 1 MB, less only if there is no more."""
+        """Return the first 1 MB of the content, or all of it if there is less."""
         try:
             with self.open() as file:
                 head = file.peek()
@@ -77,7 +77,7 @@ class Location:
         return head
 
     def head_location(self) -> "Location":
-        """Return a location for the start of the content; it leaves standard input unread."""
+        """Return a location for the start of the content; reading it does not consume a pipe."""
         if not self.opener:
             return self
         head = self.head()
@@ -97,7 +97,7 @@ class Location:
 
 @dataclass(frozen=True)
 class OpenedCorpus:
-    """An opened corpus. `rows` reads it; everything else is known before."""
+    """An opened corpus. Iterating over `rows` reads it; all other fields are known beforehand."""
 
     rows: Iterator[Row]
     descriptions: tuple[str, ...]  # one per file: how mtcli reads it
@@ -107,10 +107,10 @@ class OpenedCorpus:
 
 
 class CorpusFormat(ABC):
-    """A corpus format: one object per format in `mtcli.data.formats.FORMATS`."""
+    """A corpus format. `mtcli.data.formats.FORMATS` has one instance per format."""
 
-    name: ClassVar[str]  # prefix in corpus names: "tmx"
-    suffixes: ClassVar[tuple[str, ...]] = ()  # of file names, without compression: (".tmx",)
+    name: ClassVar[str]  # prefix in corpus names, such as "tmx"
+    suffixes: ClassVar[tuple[str, ...]] = ()  # file suffixes, such as (".tmx",)
     reads_streams: ClassVar[bool] = True  # also reads standard input and archive members
     reads_files: ClassVar[bool] = True  # the name is a path, and may be a glob
 
@@ -130,7 +130,7 @@ def join_lines(text: str) -> str:
 
 
 def head_lines(head: bytes, location: Location) -> list[str]:
-    """Return the lines at the start of a UTF-8 file; the last one may be cut."""
+    """Return the lines at the start of a UTF-8 file; the last line may be incomplete."""
     check_is_text(head[:1000], str(location))
     text = line_content(head, is_first=True).decode(errors="replace")
     return [line.removesuffix("\r") for line in text.split("\n")]

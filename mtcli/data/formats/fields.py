@@ -1,4 +1,4 @@
-"""Choose the source and target fields: columns of tables, keys of JSON objects, features."""
+"""Choice of the source and target fields: table columns, JSON keys or dataset features."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,13 +7,13 @@ from mtcli.data.formats.base import Location
 from mtcli.data.formats.languages import choose_languages, is_language_code
 from mtcli.errors import DataError
 
-NESTED = "translation"  # field of Hugging Face datasets with one field per language
+NESTED = "translation"  # field of Hugging Face datasets that contains one field per language
 _PAIRS = (("source", "target"), ("src", "tgt"), ("src", "trg"))
 
 
 @dataclass(frozen=True)
 class FieldChoice:
-    """The names of the source and the target field."""
+    """Names of the source and target fields."""
 
     source: str
     target: str
@@ -29,8 +29,8 @@ def choose_fields(
 ) -> FieldChoice:
     """Choose the source and target fields; `nested` lists the fields inside `translation`.
 
-    The order is: the selection, fields named by the language codes, fields called source and
-    target, the only two fields.
+    The first of these that exists is used: the selection, fields named after the language codes,
+    fields called source and target, the only two fields.
     """
     choice = _selected(names, nested, location, kind)
     for candidates, is_nested in ((names, False), (nested, True)):

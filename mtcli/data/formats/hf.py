@@ -35,10 +35,10 @@ def _import_datasets() -> Any:
 
 
 class _FileFormat(CorpusFormat):
-    """Base class of the formats of single files."""
+    """Base class of formats that consist of a single file."""
 
     reads_streams = False
-    builder: ClassVar[str]  # of the datasets package
+    builder: ClassVar[str]  # name of a builder in the `datasets` package
     magic: ClassVar[tuple[bytes, ...]]
 
     def recognizes(self, location: Location, head: bytes) -> bool:
@@ -48,7 +48,7 @@ class _FileFormat(CorpusFormat):
 
     def open(self, location: Location) -> OpenedCorpus:
         """Open a file; the selection names the columns."""
-        head = location.head()  # also reports a missing file
+        head = location.head()  # also raises `DataError` if the file is missing
         if not head.startswith(self.magic):
             raise DataError(
                 f"{location} is not {self.name.capitalize()} data", hint="check the name"
@@ -65,7 +65,7 @@ class _FileFormat(CorpusFormat):
                     cache_dir=cache,
                 )
                 features = _features(dataset)
-        except Exception as error:  # of pyarrow, fsspec and datasets
+        except Exception as error:  # raised by pyarrow, fsspec or datasets
             raise _unreadable(location, error) from error
         opened = _open_dataset(dataset, features, location, self.name.capitalize())
         return replace(opened, files=location.files)
@@ -81,7 +81,7 @@ class ParquetFormat(_FileFormat):
 
 
 class ArrowFormat(_FileFormat):
-    """An Arrow IPC file or stream; Feather version 2 is the same."""
+    """An Arrow IPC file or stream; Feather version 2 is the same format."""
 
     name = "arrow"
     suffixes = (".arrow", ".feather")
@@ -90,7 +90,7 @@ class ArrowFormat(_FileFormat):
 
 
 class DatasetFormat(CorpusFormat):
-    """A directory saved with `save_to_disk`; the selection is `SPLIT`, columns, or both."""
+    """A directory saved with `save_to_disk`; the selection names a split, columns, or both."""
 
     name = "dataset"
     reads_streams = False
@@ -113,7 +113,7 @@ class DatasetFormat(CorpusFormat):
         selected = _split_selection(location)
         try:
             dataset = datasets.load_from_disk(location.name)
-        except Exception as error:  # of pyarrow, fsspec and datasets
+        except Exception as error:  # raised by pyarrow, fsspec or datasets
             raise _unreadable(location, error) from error
         split = ""
         if isinstance(dataset, dict):
@@ -149,7 +149,7 @@ class HubFormat(CorpusFormat):
             features = _features(dataset)
         except MtcliError:
             raise
-        except Exception as error:  # of datasets, huggingface_hub, fsspec and the HTTP client
+        except Exception as error:  # raised by datasets, huggingface_hub, fsspec or HTTP
             raise _hub_error(location, error) from error
         split = selected.split or "train"
         opened = _open_dataset(dataset, features, selected.location, "Hugging Face hub", split)
@@ -159,7 +159,7 @@ class HubFormat(CorpusFormat):
 
 @dataclass(frozen=True)
 class HubName:
-    """The parts of a name on the hub."""
+    """Parts of a dataset name on the hub."""
 
     repository: str
     config: str | None = None
@@ -167,7 +167,7 @@ class HubName:
 
 
 def load_builder(name: HubName) -> Any:
-    """Return the dataset builder of a name on the hub."""
+    """Return the builder of a dataset on the hub."""
     datasets = _import_datasets()
     return datasets.load_dataset_builder(name.repository, name.config, revision=name.revision)
 
@@ -189,14 +189,14 @@ def _parse_hub_name(location: Location) -> HubName:
 
 @dataclass(frozen=True)
 class _Selected:
-    """A selected split, and the location with only the selected columns."""
+    """A selected split, and a location whose selection has only the columns."""
 
     split: str
     location: Location
 
 
 def _split_selection(location: Location) -> _Selected:
-    """Divide a selection of a split, of two columns, or of a split and two columns."""
+    """Separate the split from the columns; a selection has a split, two columns, or both."""
     n_names = len(location.selection)
     split = location.selection[0] if n_names in (1, 3) else ""
     return _Selected(split, replace(location, selection=location.selection[bool(split) :]))
@@ -250,7 +250,7 @@ def _nested_features(features: dict[str, Any]) -> dict[str, Any]:
     feature = features.get(NESTED)
     if isinstance(feature, dict):
         return feature
-    return dict.fromkeys(getattr(feature, "languages", None) or ())  # the type `Translation`
+    return dict.fromkeys(getattr(feature, "languages", None) or ())  # `Translation` feature
 
 
 def _rows(dataset: Any, choice: FieldChoice, location: Location) -> Iterator[Row]:
@@ -260,7 +260,7 @@ def _rows(dataset: Any, choice: FieldChoice, location: Location) -> Iterator[Row
     while True:
         try:
             table = next(tables, None)
-        except Exception as error:  # of pyarrow, fsspec, datasets and the HTTP client
+        except Exception as error:  # raised by pyarrow, fsspec, datasets or HTTP
             raise _unreadable(location, error, f"row {number + 1:,}") from error
         if table is None:
             return

@@ -18,7 +18,7 @@ from mtcli.errors import DataError
 
 
 class JsonlFormat(CorpusFormat):
-    """JSON Lines: the fields of each object are texts, also inside `translation`."""
+    """JSON Lines: source and target are fields of each object, or of its `translation` object."""
 
     name = "jsonl"
     suffixes = (".jsonl", ".ndjson", ".json")
@@ -32,7 +32,7 @@ class JsonlFormat(CorpusFormat):
             return False
 
     def open(self, location: Location) -> OpenedCorpus:
-        """Open the file; choose the fields by the first object."""
+        """Open the file; choose the fields based on the first object."""
         lines = head_lines(location.head(), location)
         numbered = ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
         number, line = next(numbered, (1, ""))

@@ -8,7 +8,7 @@ from mtcli.data.compression import strip_compression_suffix
 from mtcli.data.formats.base import Languages
 
 _CODE = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z]{2,4})?")
-# Suffixes and column names that have the form of a language code.
+# Suffixes and column names that have the form of a language code but are not one.
 _NOT_CODES = {
     *("bpe", "csv", "gz", "hyp", "ids", "raw", "ref", "sgm", "spm", "src", "tgt", "tmx", "tok"),
     *("trg", "tsv", "txt", "xlf", "xml", "xz", "zip", "zst"),
@@ -21,7 +21,7 @@ def is_language_code(text: str) -> bool:
 
 
 def language_of_file(name: str) -> str | None:
-    """Return the language code in a file name: de for train.de-en.de.gz; None without a code."""
+    """Return the language code in a file name: de for train.de-en.de.gz; None if there is none."""
     stem = strip_compression_suffix(PurePath(name).name).removesuffix(".txt")
     _, dot, suffix = stem.rpartition(".")
     return suffix if dot and is_language_code(suffix) else None
@@ -43,7 +43,7 @@ def match_language(wanted: str, available: Sequence[str]) -> str | None:
 def choose_languages(available: Sequence[str], languages: Languages) -> tuple[str, str] | None:
     """Return the source and target codes in `available`; None if they are missing or ambiguous.
 
-    If one language is unknown, its code must be the only other one. If both are unknown,
+    If one language is unknown, `available` must have exactly one other code. If both are unknown,
     `available` must have two codes: source, then target.
     """
     source = match_language(languages.source, available) if languages.source else None

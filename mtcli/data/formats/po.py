@@ -15,7 +15,7 @@ from mtcli.data.formats.base import (
 )
 from mtcli.errors import DataError
 
-_MAX_SIZE = 256 << 20  # bytes; a catalog is read as a whole
+_MAX_SIZE = 256 << 20  # bytes; the entire catalog is read into memory
 _MSGID = re.compile(rb'^msgid\s+"', re.MULTILINE)
 _CHARSET = re.compile(rb"charset=([\w.:-]+)", re.IGNORECASE)
 _LANGUAGE = re.compile(rb'^"Language: *([\w@-]+)', re.MULTILINE)
@@ -32,7 +32,7 @@ class PoFormat(CorpusFormat):
     suffixes = (".po",)
 
     def recognizes(self, location: Location, head: bytes) -> bool:
-        """Return whether a line starts with a msgid."""
+        """Return whether a line starts with `msgid`."""
         del location
         return bool(_MSGID.search(head))
 
@@ -85,7 +85,7 @@ def _parse(location: Location) -> Any:
     try:
         text = content.decode(encoding).removeprefix("\ufeff")
         _check_syntax(text, location)
-        # polib also splits a str at U+2028 and similar characters, but a file only at line endings.
+        # polib splits a str at U+2028 and similar characters too, but a file only at line endings.
         with NamedTemporaryFile("w", suffix=".po", encoding="utf-8", newline="") as file_for_polib:
             file_for_polib.write(text)
             file_for_polib.flush()
@@ -96,7 +96,7 @@ def _parse(location: Location) -> Any:
             f"{location}, line {number:,}: not valid {encoding}",
             hint="convert the file to UTF-8 and state it in the header: charset=UTF-8",
         ) from error
-    except (OSError, ValueError, IndexError, AttributeError) as error:  # of polib's parser
+    except (OSError, ValueError, IndexError, AttributeError) as error:  # raised by polib's parser
         match = _SYNTAX_ERROR.search(str(error))
         raise _invalid(location, match[1] if match else "1", match[2] if match else "") from error
 
@@ -104,7 +104,7 @@ def _parse(location: Location) -> Any:
 def _check_syntax(text: str, location: Location) -> None:
     """Raise `DataError` for a line that is neither a comment nor a string.
 
-    polib would truncate it.
+    polib would truncate such a line.
     """
     for number, line in enumerate(text.split("\n"), start=1):
         if not _LINE.fullmatch(line):

@@ -13,13 +13,13 @@ from mtcli.data.formats.base import (
     head_lines,
     join_lines,
 )
-from mtcli.data.formats.fields import FieldChoice, choose_fields, named_pair, unclear_fields
+from mtcli.data.formats.fields import FieldChoice, check_two, named_pair, unclear_fields
 from mtcli.data.formats.languages import choose_languages, is_language_code, languages_from_names
 from mtcli.errors import DataError
 
-_MAX_FIELD = 64 << 20  # characters; a quote that is not closed must not read the whole file
+_MAX_FIELD = 64 << 20  # characters; an unclosed quote must not read the entire file
 _N_EXAMINED = 20  # lines that must have the same number of tabs
-_MAX_LISTED = 40  # characters of a cell in messages
+_MAX_LISTED = 40  # maximum characters per cell in messages
 
 Cells = Iterator[tuple[int, list[str]]]  # number of the first line of a record, its cells
 
@@ -47,7 +47,7 @@ class _TableFormat(CorpusFormat):
         return "\t"
 
     def open(self, location: Location) -> OpenedCorpus:
-        """Open a table; choose its columns by the first record."""
+        """Open a table; choose its columns based on the first record."""
         lines = head_lines(location.head(), location)
         delimiter = self._delimiter(lines[0])
         _, cells = next(self._records(lines, location, delimiter), (1, []))
@@ -126,9 +126,12 @@ def _choose_columns(cells: Sequence[str], location: Location) -> _Columns:
 
 
 def _header_choice(cells: Sequence[str], location: Location) -> FieldChoice | None:
-    """Return the columns by name; None if the first record is not a header."""
+    """Return the columns chosen by name; None if the first record is not a header."""
     if location.selection and not all(name.isdecimal() for name in location.selection):
-        return choose_fields(cells, location)
+        missing = [name for name in check_two(location) if name not in cells]
+        if missing:
+            raise _unclear(cells, location, f"no column {missing[0]} in the first line")
+        return FieldChoice(*check_two(location))
     languages = location.languages
     if languages.source and languages.target:
         codes = [cell for cell in cells if is_language_code(cell)]

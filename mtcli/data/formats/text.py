@@ -32,7 +32,7 @@ class TextFormat(CorpusFormat):
 
 
 def expand_pair(name: str, languages: Languages) -> tuple[str, str] | None:
-    """Return the two file names that `name` stands for: braces, or a prefix; None if neither."""
+    """Return the two file names for a name with braces or for a prefix; None if it is neither."""
     if match := _BRACES.fullmatch(name):
         before, first, second, after = match.groups()
         return f"{before}{first}{after}", f"{before}{second}{after}"
@@ -68,7 +68,7 @@ def find_files(pattern: str) -> list[str]:
 
 
 def open_text_files(source: str, target: str, languages: Languages) -> OpenedCorpus:
-    """Open two line-aligned text files, or two patterns with the same number of files."""
+    """Open two line-aligned text files, or two patterns that match the same number of files."""
     if source == target == STDIN:
         raise DataError(
             "both sides of the corpus are standard input", hint="use a file for one side"
@@ -98,7 +98,7 @@ def open_text_files(source: str, target: str, languages: Languages) -> OpenedCor
 
 
 def _describe(source: str, target: str) -> str:
-    """Return how the files are read; raise `DataError` if one of them cannot be opened."""
+    """Return a description of the files; raise `DataError` if one of them cannot be opened."""
     kinds = []
     for name in (source, target):
         if not is_pipe(name):  # a stream can be read only once

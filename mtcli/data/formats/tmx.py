@@ -25,12 +25,12 @@ from mtcli.data.formats.xml import (
 )
 from mtcli.errors import DataError
 
-_N_EXAMINED = 1000  # at least one of the first units must be complete
-_ANY_LANGUAGE = "*all*"  # srclang of a memory without a source language
+_N_EXAMINED = 1000  # at least one of the first units must have both languages
+_ANY_LANGUAGE = "*all*"  # `srclang` of a translation memory without a source language
 
 
 class TmxFormat(CorpusFormat):
-    """TMX 1.4. Languages are codes; a code without a region also means its regional variants."""
+    """TMX 1.4. A language code without a region also matches its regional variants."""
 
     name = "tmx"
     suffixes = (".tmx",)
@@ -58,10 +58,10 @@ class _Start:
     """Languages at the start of a file."""
 
     srclang: str = ""
-    codes: list[str] = field(default_factory=list)  # of the first unit
+    codes: list[str] = field(default_factory=list)  # languages of the first unit
 
     def variant(self, code: str | None) -> str:
-        """Return the code of the first unit that `code` means."""
+        """Return the code in the first unit that matches `code`, or `code` if none does."""
         return match_language(code or "", self.codes) or code or ""
 
 
@@ -78,7 +78,7 @@ def _read_start(location: Location) -> _Start:
 
 
 def _choose(start: _Start, location: Location) -> Languages:
-    """Return the languages to read; an unknown one is the source language or the only other."""
+    """Return the languages to read; find unknown ones in the header and the first unit."""
     languages = location.languages
     if languages.source and languages.target:
         return languages
@@ -96,7 +96,7 @@ def _choose(start: _Start, location: Location) -> Languages:
 
 
 def _variants(unit: Element) -> dict[str, Element]:
-    """Return the variants of a unit by language; the first of each language."""
+    """Return the first variant of each language in a unit."""
     variants: dict[str, Element] = {}
     for item in unit:
         if local_name(item) == "tuv":

@@ -1,4 +1,4 @@
-"""Test sets of WMT: XML, and pairs of SGML files."""
+"""WMT test sets: XML files, and pairs of SGML files."""
 
 import re
 from collections.abc import Sequence
@@ -27,14 +27,14 @@ _ENTITY = re.compile(r"&(?:(amp|lt|gt|quot|apos)|#(\d{1,7})|#[xX]([0-9A-Fa-f]{1,
 _ENTITIES = {"amp": "&", "lt": "<", "gt": ">", "quot": '"', "apos": "'"}
 _SOURCE_NAME = re.compile(r"(.*)src\.([^.]+)\.sgml?", re.IGNORECASE | re.DOTALL)
 
-_Segments = dict[tuple[str, str], str]  # by document id and segment id
+_Segments = dict[tuple[str, str], str]  # texts by document id and segment id
 
 
 @dataclass(frozen=True)
 class TestSet:
     """A test set: source lines, references by name, and the document id of each line."""
 
-    __test__ = False  # not a test class of pytest
+    __test__ = False  # pytest must not collect this class
 
     source: list[str]
     references: dict[str, list[str]]
@@ -44,16 +44,16 @@ class TestSet:
 
 
 class WmtFormat(CorpusFormat):
-    """A WMT test set. An XML file has all parts; the reference of an SGML file is a second file.
+    """A WMT test set: one XML file, or two SGML files (source and reference).
 
-    The selection names the translators of an XML file, or the reference file of an SGML file.
+    The selection names translators in an XML file, or the reference file of an SGML source.
     """
 
     name = "wmt"
     suffixes = SGML_SUFFIXES
 
     def recognizes(self, location: Location, head: bytes) -> bool:
-        """Return whether the root element is one of WMT."""
+        """Return whether the root element belongs to a WMT test set."""
         del location
         root = root_name(head)
         return root in _SGML_ROOTS or (root == "dataset" and b"<src" in head and b"<seg" in head)
@@ -124,7 +124,7 @@ def _translator(reference: Element) -> str:
 
 
 def _complete(languages: Languages, doc: Element) -> Languages:
-    """Fill in unknown languages from a document."""
+    """Return `languages`, with unknown ones filled in from a document."""
     codes = {local_name(item): item.get("lang") for item in reversed(doc)}
     return Languages(languages.source or codes.get("src"), languages.target or codes.get("ref"))
 
@@ -179,7 +179,7 @@ def _unmatched(where: str, document: str, name: str) -> DataError:
 
 
 def _find_reference(location: Location) -> Location:
-    """Return the reference of an SGML source: the selection, or the `ref` file beside it."""
+    """Return the reference of an SGML source: the selected file, or the `ref` file next to it."""
     directory = location.path.parent
     if location.selection:
         name = location.selection[0]
@@ -270,7 +270,7 @@ def _attributes(text: str) -> dict[str, str]:
 
 
 def _unescape(text: str) -> str:
-    """Replace character references; a bare & is text."""
+    """Replace character references; leave a bare & unchanged."""
 
     def character(match: re.Match[str]) -> str:
         if match[1]:

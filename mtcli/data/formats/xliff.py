@@ -1,4 +1,4 @@
-"""XLIFF 1.2 and 2.0: files of translation tools."""
+"""XLIFF 1.2 and 2.0: the exchange format of translation tools."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -57,7 +57,7 @@ class XliffFormat(CorpusFormat):
 
 @dataclass(frozen=True)
 class _Start:
-    """Version, languages, and the line that states the languages."""
+    """Version and languages of a file, and the line that states the languages."""
 
     version: str = ""
     source: str = ""
@@ -75,7 +75,7 @@ def _read_start(location: Location) -> _Start:
 
 
 def _languages(element: Element, before: _Start) -> _Start:
-    """Return the languages that an element states; without any, those stated before."""
+    """Return `before`, updated with the languages that `element` states."""
     source = element.get("source-language") or element.get("srcLang")
     target = element.get("target-language") or element.get("trgLang")
     if not (source or target):
@@ -105,7 +105,7 @@ def _rows(location: Location) -> Iterator[Row]:
     ):
         if local_name(element) in ("xliff", "file"):
             start = _languages(element, start)
-            _check_languages(start, location)  # every `file` states its languages
+            _check_languages(start, location)  # each `file` element can state other languages
             continue
         n_units += 1
         yield (

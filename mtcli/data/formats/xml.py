@@ -9,7 +9,7 @@ from mtcli.data.compression import DamagedFileError
 from mtcli.data.formats.base import Location
 from mtcli.errors import DataError
 
-_LINE = " line"  # attribute for the line of an element; not a valid name in XML
+_LINE = " line"  # attribute for the line of an element; cannot occur in XML files
 _LANG = "{http://www.w3.org/XML/1998/namespace}lang"
 _PROLOG = re.compile(r"\s*(<\?.*?\?>|<!--.*?-->|<!DOCTYPE[^\[>]*(\[.*?\]\s*)?>)", re.DOTALL)
 _ROOT = re.compile(r"\s*<([A-Za-z_][\w.-]*:)?([A-Za-z_][\w.-]*)")
@@ -69,10 +69,9 @@ def inline_text(element: Element | None) -> str:
 def read_elements(
     location: Location, *, starts: Collection[str], ends: Collection[str]
 ) -> Iterator[Element]:
-    """Yield elements in document order: `starts` with only attributes, `ends` when complete.
+    """Yield `starts` elements when they open (attributes only) and `ends` elements when complete.
 
-    Other elements, and complete elements after they have been used, are removed, so that memory
-    does not grow with the file.
+    Elements that are no longer needed are removed, so that memory use does not grow with the file.
     """
     events = _events(location)
     open_elements: list[Element] = []
@@ -94,7 +93,7 @@ def read_elements(
 
 
 def _events(location: Location) -> Iterator[tuple[str, Element]]:
-    """Yield the start and end events of the parser; translate its errors."""
+    """Yield the start and end events of the parser; convert its errors to `DataError`."""
     from defusedxml.common import EntitiesForbidden, ExternalReferenceForbidden
     from defusedxml.ElementTree import DefusedXMLParser, iterparse
 
@@ -119,7 +118,7 @@ def _events(location: Location) -> Iterator[tuple[str, Element]]:
                 hint="entities can exhaust the memory or read other files; replace them by their "
                 "text",
             ) from error
-        except (LookupError, ValueError) as error:  # of expat
+        except (LookupError, ValueError) as error:  # raised by expat
             raise DataError(
                 f"{location}, line {builder.line:,}: not valid XML ({error})",
                 hint="convert the file to UTF-8",

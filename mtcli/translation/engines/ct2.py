@@ -1,4 +1,4 @@
-"""CTranslate2 engine: fast, and without torch."""
+"""CTranslate2 engine, which is fast and does not need torch."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -197,7 +197,7 @@ def open_ct2(
 
 
 def _select_shortlist(export: Export, options: EngineOptions) -> bytes | None:
-    """Return the vocabulary map if it is enabled, or raise `EngineError` if there is none."""
+    """Return the vocabulary map, or None if disabled; raise `EngineError` if it does not exist."""
     if not export.manifest.uses_shortlist(options.shortlist):
         return None
     if export.manifest.is_language_model:
