@@ -95,6 +95,7 @@ def run_interruptibly(function: Callable[[], T]) -> T:
 def has_background_thread() -> bool:
     """Return whether a thread of `run_interruptibly` is still running.
 
-    If so, end the process with `os._exit`: Python crashes if the thread returns during exit.
+    If so, the caller must end the process with `os._exit`: Python crashes if the thread returns
+    during a normal exit.
     """
     return any(thread.name == _THREAD_NAME for thread in threading.enumerate())

@@ -76,7 +76,7 @@ def _text_shards(directory: Path, pairs: Pairs) -> list[str]:
 
 
 def _write(make: Callable[[Pairs], bytes], name: str) -> Writer:
-    """Return a writer of a single file; the suffix of `name` selects the compression."""
+    """Return a function that writes a single file; the suffix of `name` selects the compression."""
 
     def write(directory: Path, pairs: Pairs) -> list[str]:
         path = directory / name

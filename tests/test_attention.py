@@ -113,7 +113,7 @@ def test_larger_weights_are_rendered_darker():
         "cook   ·▓▓▓▓░░",
         "  -s   · ·██ ·",
         "",
-        "      ░░ from 5%   ▒▒ from 20%   ▓▓ from 40%   ██ from 65%",
+        "      ░░ ≥ 5%   ▒▒ ≥ 20%   ▓▓ ≥ 40%   ██ ≥ 65%",
         "",
     ]
 

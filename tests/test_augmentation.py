@@ -27,7 +27,7 @@ def tokenizer(corpus, kind) -> Tokenizer:
     return train_tokenizers(corpus.source, corpus.target, options).source
 
 
-def test_the_kind_of_a_tokenizer_is_detected(tokenizer, kind):
+def test_the_tokenizer_type_is_detected(tokenizer, kind):
     assert tokenizer.is_bpe == (kind == "bpe")
 
 

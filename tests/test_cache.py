@@ -37,7 +37,7 @@ def test_an_entry_is_built_once_and_found_again(cache):
     assert [path.name for path in cache.directory.iterdir()] == [entry.path.name]
 
 
-def test_other_inputs_have_other_keys():
+def test_different_inputs_have_different_keys():
     keys = [cache_key(), cache_key("a"), cache_key("a", 1), cache_key("a", [1]), cache_key("a1")]
     assert len(set(keys)) == len(keys)
 
@@ -59,7 +59,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_entry_is_not_used_but_built_again(cache, damage):
+def test_a_damaged_entry_is_rebuilt(cache, damage):
     path = cache.find_or_build(KEY, write).path
     DAMAGE[damage](path)
     assert cache.find(KEY) is None
@@ -74,7 +74,7 @@ def test_a_link_to_another_file_is_not_followed(cache, tmp_path):
     assert cache.find(KEY) is None
 
 
-def test_an_error_while_writing_leaves_nothing(cache):
+def test_an_error_while_writing_leaves_no_files(cache):
     def write_half(directory):
         write(directory)
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

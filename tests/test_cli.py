@@ -69,7 +69,7 @@ def test_training_prints_its_result_to_stdout_and_progress_to_stderr(
     assert again.stdout == result.stdout
 
 
-def test_a_complete_run_is_not_reused_for_other_files(corpus_files, tmp_path, tiny_options):
+def test_a_complete_run_is_not_reused_for_different_files(corpus_files, tmp_path, tiny_options):
     files = [Path(shutil.copy(path, tmp_path / path.suffix[1:])) for path in corpus_files]
     out = ["--out", tmp_path / "model"]
     first = run("train", *files, *out, *tiny_options)
@@ -171,12 +171,12 @@ MISTAKES = {
     "an empty config.yaml in --out": (
         lambda path: write_file(path / "model" / "config.yaml", ""),
         [],
-        "{path}/model already exists and is not a run of mtcli",
+        "{path}/model already exists and is not an mtcli run",
     ),
     "another program's config.yaml in --out": (
         lambda path: write_file(path / "model" / "config.yaml", "a: &a [1]\nb: *a\nc: ["),
         ["--fresh"],
-        "{path}/model already exists and is not a run of mtcli",
+        "{path}/model already exists and is not an mtcli run",
         "hint: choose another --out; mtcli changed nothing in this directory",
     ),
     "a damaged config.yaml in --out": (
@@ -188,12 +188,12 @@ MISTAKES = {
     "something else in --out": (
         lambda path: ((path / "model").mkdir(), (path / "model" / "thesis.tex").touch()),
         [],
-        "{path}/model already exists and is not a run of mtcli",
+        "{path}/model already exists and is not an mtcli run",
     ),
     "a file as --out": (
         lambda path: (path / "model").touch(),
         [],
-        "{path}/model already exists and is not a run of mtcli",
+        "{path}/model already exists and is not an mtcli run",
     ),
     "no room for the vocabulary": (
         keep,
@@ -318,7 +318,7 @@ def test_evaluate_names_the_option_that_the_user_typed(copying_model, corpus_fil
     assert "--length-penalty nan is not between 0 and 10" in unwrap(result.stderr)
 
 
-def test_a_setting_that_was_not_passed_as_an_option_keeps_its_name():
+def test_an_error_keeps_the_name_of_a_setting_that_was_not_passed_as_an_option():
     with pytest.raises(EngineError) as error, name_options_in_errors(["beam_size"]):
         raise EngineError("max_length=9 exceeds beam_size=4", hint="lower search.beam_size")
     assert str(error.value) == "max_length=9 exceeds --beam-size 4\n  hint: lower search.beam_size"
@@ -355,7 +355,7 @@ def jsonl(result):
     return [json.loads(line) for line in result.stdout.splitlines()]
 
 
-def test_n_best_scores_and_alignment_are_printed(model):
+def test_translate_prints_n_best_lists_scores_and_alignments(model):
     lines = b"the man sees a book\nwater\n"
     plain = run("translate", model, stdin=lines).stdout.splitlines()
     extras = ["--n-best", 2, "--scores", "--alignment"]
@@ -844,7 +844,7 @@ def test_a_changed_time_limit_is_reported_in_minutes(corpus_files, tmp_path, tin
         assert "train.steps:" not in result.stderr
 
 
-def test_a_plan_for_another_corpus_is_replaced(corpus_files, tmp_path, monkeypatch):
+def test_a_plan_for_a_different_corpus_is_replaced(corpus_files, tmp_path, monkeypatch):
     from mtcli.training import run as training
 
     command = ["train", *corpus_files, "--out", tmp_path / "m", "--set", "train.steps=2"]
@@ -892,9 +892,7 @@ def test_invalid_options_are_refused(corpus_files, tmp_path, tiny_trained, optio
     assert not (tmp_path / "model").exists()
 
 
-def test_a_config_without_an_architecture_is_accepted_for_any_parent(
-    corpus_files, tmp_path, tiny_trained
-):
+def test_fine_tuning_accepts_a_config_without_an_architecture(corpus_files, tmp_path, tiny_trained):
     (tmp_path / "c.yaml").write_text("model: {dropout: 0.2}\ntrain: {steps: 5}\n")
     options = ["--from", tiny_trained, "--config", tmp_path / "c.yaml", "--dry-run"]
     result = run("train", *corpus_files, "--out", tmp_path / "model", *options)

@@ -52,7 +52,7 @@ def test_large_files_are_read_completely(suffix, tmp_path):
     assert "".join(f"{line}\n" for line in read_lines(path)) == TEXT * 5
 
 
-def test_files_of_command_line_tools_are_read(suffix, tmp_path):
+def test_files_written_by_command_line_tools_are_read(suffix, tmp_path):
     tool = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz", ".zst": "zstd"}[suffix]
     if not shutil.which(tool):
         pytest.skip(f"{tool} is not installed")
@@ -71,7 +71,7 @@ def test_standard_input_is_decompressed_and_stays_open(suffix, has_peek, monkeyp
 
 
 @pytest.mark.parametrize("fraction", [0.3, 0.9])
-def test_truncated_data_are_reported_after_all_complete_lines(suffix, fraction, tmp_path):
+def test_truncated_data_is_reported_after_all_complete_lines(suffix, fraction, tmp_path):
     path = tmp_path / f"corpus.en{suffix}"
     data = COMPRESS[suffix](TEXT.encode())
     path.write_bytes(data[: int(len(data) * fraction)])
@@ -84,7 +84,7 @@ def test_truncated_data_are_reported_after_all_complete_lines(suffix, fraction, 
     assert f", line {len(complete) + 1:,}:" in str(error.value)
 
 
-def test_damaged_data_are_reported(suffix, tmp_path):
+def test_damaged_data_is_reported(suffix, tmp_path):
     path = tmp_path / f"corpus.en{suffix}"
     data = bytearray(COMPRESS[suffix](TEXT.encode()))
     # Damage the start, so that zstd, which has no checksum here, also detects it.
@@ -108,11 +108,11 @@ def test_damage_that_decompresses_to_garbage_is_not_an_encoding_error(tmp_path):
     ("name", "suffix"),
     [("a.tsv.gz", ".tsv"), ("a.TSV", ".tsv"), ("a/b.c/d", ""), ("a.gz", ""), ("a.en.zst", ".en")],
 )
-def test_the_suffix_ignores_compression(name, suffix):
+def test_the_format_suffix_excludes_the_compression_suffix(name, suffix):
     assert suffix_of(name) == suffix
 
 
-def test_a_file_without_permission_is_reported(tmp_path, monkeypatch):
+def test_a_file_without_read_permission_is_reported(tmp_path, monkeypatch):
     def refuse(*_args, **_options):
         raise PermissionError(13, "Permission denied")
 
@@ -144,7 +144,7 @@ def test_the_block_size_does_not_change_the_lines(tmp_path_factory, text, block,
         assert list(read_lines(path)) == plain_lines(data)
 
 
-def test_invalid_utf8_is_located_in_a_later_block(tmp_path, monkeypatch):
+def test_the_error_for_invalid_utf8_in_a_later_block_names_the_line(tmp_path, monkeypatch):
     monkeypatch.setattr(lines, "_BLOCK", 64)
     path = tmp_path / "x"
     path.write_bytes(b"good line\n" * 100 + b"ab\xff\n" + b"good line\n" * 100)
@@ -178,7 +178,7 @@ def test_pairs_are_streamed_and_counted(tmp_path):
 
 
 @pytest.mark.parametrize(("source", "target"), [("", "a\n"), ("a\n", ""), ("", "")])
-def test_an_empty_file_has_no_pairs(tmp_path, source, target):
+def test_an_empty_file_is_refused(tmp_path, source, target):
     (tmp_path / "s").write_text(source)
     (tmp_path / "t").write_text(target)
     empty = "t" if source else "s"

@@ -31,7 +31,7 @@ def test_the_last_override_wins_and_is_parsed_as_yaml(load):
     assert config.train.max_norm is None
 
 
-def test_an_override_beats_the_file_and_the_file_beats_the_default(load):
+def test_an_override_takes_precedence_over_the_file_and_the_file_over_the_default(load):
     config = load(DATA + "train: {steps: 7, warmup: 3}", ["train.warmup=2"])
     assert (config.train.steps, config.train.warmup, config.train.accumulate) == (7, 2, 1)
 
@@ -90,7 +90,7 @@ def test_an_override_beats_the_file_and_the_file_beats_the_default(load):
         (DATA + "train: {freeze: 3}", "train.freeze: must be a list (got 3)"),
     ],
 )
-def test_an_error_names_the_problem_and_its_remedy(load, text, message):
+def test_an_error_names_the_problem_and_gives_a_hint(load, text, message):
     with pytest.raises(ConfigError) as error:
         load(text)
     assert message in str(error.value)
@@ -156,7 +156,7 @@ def test_a_config_cannot_be_changed(load):
         load(DATA).train.steps = 3
 
 
-def test_the_reference_file_matches_the_sections():
+def test_the_reference_file_matches_the_config_classes():
     assert (CONFIGS / "reference.yaml").read_text(encoding="utf-8") == reference_yaml()
 
 
@@ -171,7 +171,7 @@ def test_every_included_config_is_valid(path):
     assert load_config(path).data.train
 
 
-def test_differences_name_a_new_architecture_without_its_other_keys():
+def test_differences_list_a_new_architecture_but_not_its_other_keys():
     files = [("data.train", ["a.en", "a.de"])]
     old = load_config(None, [*files, ("model.arch", "rnn"), ("model.cell", "gru")])
     new = load_config(None, [*files, ("train.steps", 7)])

@@ -137,7 +137,7 @@ def test_a_rollback_removes_the_undone_steps_from_the_dashboard():
 
 
 def test_a_restored_dashboard_nearly_equals_an_uninterrupted_one():
-    """The curves have the same steps and similar losses, although only every tenth is logged."""
+    """Only every tenth step is logged, but the curves have the same steps and similar losses."""
     steps = [make_step(number, steps=500, loss=9 - number / 100) for number in range(1, 201)]
     uninterrupted, restored = Dashboard(), Dashboard()
     for event in steps:
@@ -154,7 +154,7 @@ def test_a_restored_dashboard_nearly_equals_an_uninterrupted_one():
     assert restored.throughput.loss == pytest.approx(uninterrupted.throughput.loss, abs=0.1)
 
 
-def test_a_restored_dashboard_omits_what_a_rollback_undid():
+def test_a_restored_dashboard_omits_steps_that_a_rollback_undid():
     dashboard = Dashboard()
     undone = (
         make_step(110, steps=500, loss=99.0),

@@ -179,7 +179,7 @@ def test_blank_pairs_are_dropped_and_counted(tmp_path):
     assert notices == ["dropped 2 of 4 pairs with a blank source or target"]
 
 
-def test_using_the_same_file_twice_is_reported(corpus_files):
+def test_using_one_file_as_source_and_target_causes_a_notice(corpus_files):
     notices = []
     read_corpus(CorpusSource.parse([corpus_files[0], corpus_files[0]]), notices.append)
     assert "same text on both sides; is this intended?" in notices[0]
@@ -206,7 +206,7 @@ def test_the_digest_depends_only_on_the_pairs(corpus):
     assert Corpus(["a", "b"], ["c"]).digest != Corpus(["a"], ["b", "c"]).digest
 
 
-def test_a_reader_reads_each_corpus_once_and_repeats_its_notices(tmp_path):
+def test_a_corpus_reader_reads_each_corpus_once_and_repeats_its_notices(tmp_path):
     corpus = CorpusSource.parse([tmp_path / "s", tmp_path / "t"])
     for path in corpus.text_files:
         path.write_text("a\n\nb\n", encoding="utf-8")

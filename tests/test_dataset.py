@@ -177,7 +177,9 @@ def stop_at_6(event) -> None:
         signal.raise_signal(signal.SIGTERM)
 
 
-def test_resuming_a_run_with_another_dev_split_is_refused(tiny_config, tmp_path, earlier_version):
+def test_resuming_a_run_with_a_different_dev_split_is_refused(
+    tiny_config, tmp_path, earlier_version
+):
     config = with_overrides(tiny_config, [("train.seed", 5)])
     assert isinstance(train_run(config, tmp_path / "run", stop_at_6), Stopped)
     earlier_version()
@@ -191,7 +193,9 @@ def test_resuming_a_run_with_another_dev_split_is_refused(tiny_config, tmp_path,
     assert "for train.seed=5\n  hint: finish it with that version" in str(error.value)
 
 
-def test_a_finished_run_with_another_dev_split_is_complete(tiny_config, tmp_path, earlier_version):
+def test_a_finished_run_with_a_different_dev_split_is_complete(
+    tiny_config, tmp_path, earlier_version
+):
     config = with_overrides(tiny_config, [("train.seed", 5)])
     train_run(config, tmp_path / "run", ignore)
     earlier_version()
@@ -250,7 +254,7 @@ TEXT = "The first line.\nThe second – with a dash.\n"
     ],
 )
 @pytest.mark.parametrize("text", [TEXT, "Ένα δύο\n", "один – два\n"])
-def test_another_encoding_is_recognized_and_the_hint_works(tmp_path, codec, name, text):
+def test_an_encoding_other_than_utf8_is_recognized_and_the_hint_works(tmp_path, codec, name, text):
     if "16-" in codec and not text.isascii() and text != TEXT:
         pytest.skip("UTF-16 without a byte order mark is detected only in Latin text")
     path = tmp_path / "train.en"
@@ -267,7 +271,7 @@ def test_another_encoding_is_recognized_and_the_hint_works(tmp_path, codec, name
 @pytest.mark.parametrize(
     "text", ["BZh is not bzip2", "PK is short", "a\0b", "\0", "a\0b\0 and more of a text", ""]
 )
-def test_text_that_resembles_another_format_is_read(tmp_path, text):
+def test_utf8_text_that_resembles_a_different_format_is_read(tmp_path, text):
     (tmp_path / "train.en").write_text(f"{text}\nsecond\n", encoding="utf-8")
     assert list(read_lines(tmp_path / "train.en")) == [text, "second"]
 

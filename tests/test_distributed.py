@@ -98,7 +98,9 @@ def undo_second_half(run) -> None:
     ("first", "then", "sharding"),
     [(2, 1, "none"), pytest.param(1, 2, "full", marks=pytest.mark.long)],
 )
-def test_a_run_resumes_with_another_number_of_processes(config, tmp_path, first, then, sharding):
+def test_a_run_resumes_with_a_different_number_of_processes(
+    config, tmp_path, first, then, sharding
+):
     config = with_overrides(config, [("train.sharding", sharding), ("train.keep_checkpoints", 9)])
     run = tmp_path / "run"
     train_in_processes(config, tmp_path / "uninterrupted", 2)
@@ -213,7 +215,7 @@ def launch_script(script: str) -> int:
     return launch_processes([sys.executable, "-c", code], 3)
 
 
-def test_a_group_has_one_exit_code():
+def test_a_process_group_has_one_exit_code():
     assert launch_script("assert os.environ['WORLD_SIZE'] == '3'") == 0
     # The launcher does not wait for the other processes, which sleep longer than the timeout.
     assert launch_script("time.sleep(3600 * (rank != 1)); os._exit(7)") == 7
@@ -224,7 +226,7 @@ def test_a_killed_process_is_reported():
         launch_script("time.sleep(3600 * (rank != 1)); os.kill(os.getpid(), signal.SIGKILL)")
 
 
-def test_the_other_processes_print_nothing_after_one_was_killed(tmp_path, capfd):
+def test_the_remaining_processes_print_nothing_after_one_was_killed(tmp_path, capfd):
     script = f"""
 from pathlib import Path
 signal.signal(signal.SIGTERM, lambda *_: print("stopped", flush=True))
@@ -238,7 +240,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_reserved_port_can_be_bound_only_with_reuse():
+def test_a_reserved_port_can_be_bound_only_with_so_reuseaddr():
     with reserve_port() as port:
         with socket.socket() as other, pytest.raises(OSError, match="in use"):
             other.bind(("127.0.0.1", port))

@@ -94,7 +94,7 @@ def test_the_commands_on_every_page_succeed(directory, page):
 
 
 @pytest.mark.long
-def test_the_commands_on_the_page_of_corpora_print_the_lines_that_it_shows(directory):
+def test_the_commands_on_the_corpora_page_print_the_output_shown_there(directory):
     outputs = run_all(commands(CORPORA), directory)
     for (command, shown), output in zip(examples(CORPORA), outputs, strict=True):
         missing = [line for line in shown if line not in ("...", *output.splitlines())]
@@ -103,7 +103,7 @@ def test_the_commands_on_the_page_of_corpora_print_the_lines_that_it_shows(direc
 
 
 @pytest.mark.long
-def test_the_examples_in_the_help_succeed(directory):
+def test_the_examples_in_the_help_texts_succeed(directory):
     examples = [command.epilog.removeprefix("Example: ") for command in app.registered_commands]
     assert len(examples) == 8
     run_all(examples, directory)
@@ -130,7 +130,7 @@ def test_the_readme_is_short():
     assert len(PAGES[0].read_text(encoding="utf-8").splitlines()) <= 150
 
 
-def test_the_map_of_the_code_lists_all_packages_and_modules():
+def test_the_internals_page_lists_all_packages_and_modules():
     text = (ROOT / "docs" / "internals.md").read_text(encoding="utf-8")
     block = text.split("## Map of the code")[1].split("```")[1]
     parts = [line.split()[0] for line in block.strip().splitlines()]

@@ -42,7 +42,7 @@ def test_a_perfect_translation_scores_100_and_has_a_signature():
     assert str(score).startswith("BLEU 100.00  [nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|")
 
 
-def test_resampling_changes_no_score_and_adds_margins():
+def test_bootstrap_resampling_adds_margins_without_changing_scores():
     plain = compute_scores(HYPOTHESES, [REFERENCES])
     resampled = compute_scores(HYPOTHESES, [REFERENCES], n_resamples=10)
     for name in METRICS:
@@ -100,7 +100,7 @@ def test_the_library_function_and_the_command_give_the_same_scores(tiny_trained,
     assert evaluate_translations(result.hypotheses, [target_lines]) == result
 
 
-def test_json_has_the_fields_of_each_score():
+def test_json_output_contains_all_fields_of_each_score():
     scores = json.loads(evaluate_translations(HYPOTHESES, [REFERENCES]).to_json())
     assert [score["metric"] for score in scores] == ["BLEU", "chrF2"]
     for score in scores:

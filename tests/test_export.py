@@ -95,7 +95,7 @@ REFUSED |= {
     "decoder-only, causal window": r"do not apply a window .*\(model.window=3\)",
     "decoder-only, not tied": r"one embedding matrix .*\(model.tied_embeddings=none\)",
 }
-# A separate test covers these, which are exported as language models.
+# These are exported as language models; a separate test covers them.
 AS_LANGUAGE_MODELS = {"decoder-only, causal", "decoder-only, loss on both"}
 REFUSED = {name: reason for name, reason in REFUSED.items() if name not in AS_LANGUAGE_MODELS}
 REFUSED |= {name: "recurrent" for name in MODELS if name.startswith(("lstm", "gru"))}
@@ -226,7 +226,7 @@ def test_torch_runs_the_searches_that_ctranslate2_language_models_do_not_support
             EngineError, match="neither alignments nor prefixes for language models"
         ):
             by_ct2.search(batch, options, 20)
-    with pytest.raises(EngineError, match="language models have no vocabulary shortlist"):
+    with pytest.raises(EngineError, match="does not support shortlists for language models"):
         open_engine(directory, EngineOptions(shortlist=True))
 
 
@@ -362,7 +362,7 @@ def test_a_damaged_export_is_rebuilt(model, sources, name, damage):
     assert translated_pieces(model, sources) == before
 
 
-def test_an_export_from_another_version_is_rebuilt(model, sources):
+def test_an_export_from_a_different_version_is_rebuilt(model, sources):
     before = translated_pieces(model, sources)
     path = model / "ctranslate2" / "mtcli.json"
     path.write_text(path.read_text().replace(f'"version": {VERSION}', '"version": 0'))
@@ -401,7 +401,7 @@ def test_a_model_in_a_read_only_directory_translates(model, sources, monkeypatch
     assert not (model / "ctranslate2").exists()
 
 
-def test_all_reasons_against_an_export_are_listed():
+def test_all_reasons_why_a_model_cannot_be_exported_are_listed():
     changes = {"activation": "squared_relu", "norm": "peri", "qk_norm": True, "window": 8}
     reasons = compatibility.incompatibilities(tiny_model_config().model_copy(update=changes))
     assert len(reasons) == 4
@@ -479,7 +479,7 @@ def ibm_model_1(pairs, n_iterations=4) -> dict[tuple[int, int], float]:
 
 
 @given(ROWS, ROWS)
-def test_the_lexicon_equals_ibm_model_1(sources, targets):
+def test_the_lexicon_matches_ibm_model_1(sources, targets):
     pairs = list(zip(sources, targets, strict=False))
     corpus = EncodedCorpus(ragged([s for s, _ in pairs]), ragged([t for _, t in pairs]))
     lexicon = estimate_lexicon(corpus, target_size=5)
@@ -492,7 +492,7 @@ def test_the_lexicon_equals_ibm_model_1(sources, targets):
         assert p == pytest.approx(expected[key] / total, abs=1e-6)
 
 
-def test_a_large_corpus_is_sampled_in_chunks(monkeypatch, corpus, tokenizers):
+def test_sampling_chunks_of_a_large_corpus_gives_a_similar_lexicon(monkeypatch, corpus, tokenizers):
     encoded = encode(corpus, tokenizers, 64, print)
     whole = estimate_lexicon(encoded, 340)
     monkeypatch.setattr("mtcli.export.shortlist._CHUNK", 800)
@@ -526,7 +526,7 @@ def test_a_vocabulary_map_survives_new_weights_but_not_a_new_vocabulary(
     finish.export_with_shortlist(model, encode(corpus, tokenizers, 64, print), corpus)
     random_model(model, tiny_config, tokenizers, seed=1)
     assert open_export(model, "int8", shortlist=True).vocabulary_map is not None
-    # The effect of the map on the new model is unknown, so it is used only on request.
+    # The effect of the vocabulary map on the new model is unknown, so it is used only on request.
     assert read_manifest(model / "ctranslate2").shortlist is None
     assert not open_engine(model, EngineOptions()).engine.uses_shortlist
     assert open_engine(model, EngineOptions(shortlist=True)).engine.uses_shortlist

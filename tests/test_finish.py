@@ -55,7 +55,7 @@ def verdicts(events: list[object]) -> list[str]:
         ((10, 30, 20, 25, 15), ["not better than step 8"] * 2, "step 8"),
     ],
 )
-def test_a_candidate_is_compared_with_the_best_so_far(
+def test_the_best_candidate_provides_the_final_weights(
     config, tmp_path, monkeypatch, scores, expected, weights
 ):
     set_scores(monkeypatch, *scores)

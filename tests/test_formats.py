@@ -52,7 +52,7 @@ def kind(request):
     return request.param
 
 
-def test_every_format_gives_the_pairs(kind, tmp_path):
+def test_every_format_yields_the_same_pairs(kind, tmp_path):
     names = WRITERS[kind](tmp_path, PAIRS)
     opened = open_corpus(names, EN_DE)
     assert opened.languages == EN_DE
@@ -83,7 +83,7 @@ PREFIXES = {
 
 
 @pytest.mark.parametrize("kind", PREFIXES, indirect=True)
-def test_a_prefix_states_the_format(kind, tmp_path):
+def test_a_prefix_selects_the_format(kind, tmp_path):
     (name,) = WRITERS[kind](tmp_path, PAIRS)
     assert rows_of([f"{PREFIXES[kind]}:{name}"]) == expected_rows(kind, PAIRS)
 
@@ -91,14 +91,14 @@ def test_a_prefix_states_the_format(kind, tmp_path):
 @pytest.mark.parametrize("kind", sorted(set(PREFIXES) - {
     "braces", "prefix", "tsv shards", "saved dataset", "csv", "wmt sgml"
 }), indirect=True)  # fmt: skip
-def test_content_is_recognized_without_a_suffix(kind, tmp_path):
+def test_the_format_is_detected_from_the_content(kind, tmp_path):
     (name,) = WRITERS[kind](tmp_path, PAIRS)
     path = Path(name).rename(tmp_path / "unknown")
     assert rows_of([str(path)]) == expected_rows(kind, PAIRS)
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz", ".zst"])
-def test_compression_is_recognized_without_a_suffix(tmp_path, suffix):
+def test_compression_is_detected_from_the_content(tmp_path, suffix):
     path = tmp_path / "corpus.tsv"
     path.write_bytes(corpus_files.COMPRESS[suffix](corpus_files.tsv(PAIRS)))
     assert rows_of([str(path)]) == PAIRS
@@ -110,7 +110,7 @@ def test_every_format_has_a_prefix_and_a_writer():
     assert set(PREFIXES.values()) | {"hf"} == set(names)
 
 
-def test_a_literal_path_wins_over_the_grammar(tmp_path, monkeypatch):
+def test_an_existing_path_takes_precedence_over_the_corpus_syntax(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("tsv:a#1,2.tsv", "x*.tsv", "odd#3.tsv", "corpus.{en,de}.tsv"):
         Path(name).write_bytes(corpus_files.tsv(PAIRS))
@@ -148,7 +148,7 @@ def test_a_literal_path_wins_over_the_grammar(tmp_path, monkeypatch):
          [("x y\u2028👍", "y")]),
     ],
 )  # fmt: skip
-def test_fields_are_chosen_by_selection_language_and_name(
+def test_fields_are_selected_by_the_user_by_language_or_by_name(
     tmp_path, monkeypatch, content, name, languages, expected
 ):
     monkeypatch.chdir(tmp_path)
@@ -172,7 +172,7 @@ def test_each_line_break_in_a_segment_becomes_a_space(text, expected):
         ("train.src", None), ("en", None), ("train.english", None),
     ],
 )  # fmt: skip
-def test_the_suffix_of_a_file_is_its_language(name, language):
+def test_the_language_is_read_from_the_file_suffix(name, language):
     assert language_of_file(name) == language
 
 
@@ -187,17 +187,17 @@ def test_the_suffix_of_a_file_is_its_language(name, language):
         ("de", ["den", "nl"], None),
     ],
 )
-def test_a_language_matches_itself_and_then_its_variants(wanted, available, found):
+def test_a_language_code_prefers_an_exact_match_over_its_variants(wanted, available, found):
     assert match_language(wanted, available) == found
 
 
-def test_languages_come_from_the_suffixes_unless_they_are_given(tmp_path):
+def test_language_options_override_the_file_suffixes(tmp_path):
     names = corpus_files.write_texts(tmp_path, PAIRS, "train.de-en", ".gz")
     assert open_corpus(names).languages == EN_DE
     assert open_corpus(names, Languages("xx")).languages == Languages("xx", "de")
 
 
-def test_descriptions_say_how_a_file_is_read(tmp_path, monkeypatch):
+def test_a_description_reports_how_a_corpus_is_read(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     here = Path()
     corpus_files.write_texts(here, PAIRS, "a", ".gz")
@@ -241,12 +241,12 @@ def make_unit(**texts: str) -> str:
          EN_DE, [("", "d")]),
     ],
 )  # fmt: skip
-def test_tmx_languages_and_markup(tmp_path, content, languages, expected):
+def test_tmx_reader_selects_languages_and_removes_markup(tmp_path, content, languages, expected):
     (tmp_path / "x.tmx").write_text(content)
     assert rows_of([f"{tmp_path}/x.tmx"], languages) == expected
 
 
-def test_xliff_keeps_text_and_drops_codes(tmp_path):
+def test_xliff_reader_keeps_text_and_removes_inline_codes(tmp_path):
     path = tmp_path / "x.xlf"
     unit = (
         '<trans-unit id="1"><source>a<g id="1">b</g><x id="2"/><bpt id="3">&lt;b&gt;</bpt>c'
@@ -259,7 +259,7 @@ def test_xliff_keeps_text_and_drops_codes(tmp_path):
     assert open_corpus([str(path)], Languages()).languages == Languages("en", None)
 
 
-def test_po_uses_only_finished_messages(tmp_path):
+def test_po_reader_uses_only_finished_messages(tmp_path):
     path = tmp_path / "de.po"
     path.write_text(
         'msgid ""\nmsgstr ""\n"Content-Type: text/plain; charset=ISO-8859-1\\n"\n'
@@ -289,7 +289,7 @@ WMT = """<dataset id="t"><collection id="general">
 </collection></dataset>"""
 
 
-def test_wmt_xml_has_references_and_documents(tmp_path):
+def test_wmt_xml_reader_handles_references_and_documents(tmp_path):
     path = tmp_path / "test.xml"
     path.write_text(WMT)
     test_set = read_test_set(Location(str(path)))
@@ -301,7 +301,7 @@ def test_wmt_xml_has_references_and_documents(tmp_path):
     assert rows_of([f"wmt:{path}#B"]) == [("a", "B1"), ("b", "B2"), ("c", "B3")]
 
 
-def test_wmt_sgml_tolerates_what_is_not_xml(tmp_path):
+def test_wmt_sgml_reader_accepts_invalid_xml(tmp_path):
     source = (
         '<srcset setid=x srclang=any>\n<DOC docid="d 1">\n'
         "<seg id=1>R&D <doc> &lt;&#228;></seg>\n<seg id=2>b</seg>"
@@ -319,14 +319,14 @@ def test_wmt_sgml_tolerates_what_is_not_xml(tmp_path):
     assert open_corpus([name]).languages == EN_DE
 
 
-def test_zip_members_are_selected(tmp_path):
+def test_the_user_can_select_zip_members(tmp_path):
     make = corpus_files._zip(lambda _: {"a/x.fr": b"f\n", "x.en": b"e\n", "x.de": b"d\n"})
     (name,) = make(tmp_path, PAIRS)
     assert rows_of([name], Languages("fr", "en")) == [("f", "e")]
     assert rows_of([f"{name}#x.de,a/x.fr"], Languages()) == [("d", "f")]
 
 
-def test_saved_splits_are_selected(tmp_path):
+def test_the_user_can_select_splits_of_a_saved_dataset(tmp_path):
     (name,) = WRITERS["saved splits"](tmp_path, PAIRS)
     assert rows_of([f"{name}#test"]) == [("test", "test")]
     assert rows_of([f"{name}#test,de,en"]) == [("test", "test")]
@@ -368,7 +368,7 @@ def set_stdin(monkeypatch, data: bytes) -> None:
 @pytest.mark.parametrize("kind", ["tsv", "tsv.gz", "jsonl.zst", "tmx.xz", "po", "wmt xml"],
                          indirect=True)  # fmt: skip
 @pytest.mark.parametrize("is_stated", [True, False])
-def test_standard_input_is_a_corpus(kind, is_stated, tmp_path, monkeypatch):
+def test_a_corpus_is_read_from_standard_input(kind, is_stated, tmp_path, monkeypatch):
     (name,) = WRITERS[kind](tmp_path, PAIRS)
     set_stdin(monkeypatch, Path(name).read_bytes())
     prefix = {"wmt xml": "wmt"}.get(kind, kind.partition(".")[0])
@@ -378,7 +378,7 @@ def test_standard_input_is_a_corpus(kind, is_stated, tmp_path, monkeypatch):
     assert list(opened.rows) == expected_rows(kind, PAIRS)
 
 
-def test_standard_input_is_one_of_two_text_files(tmp_path, monkeypatch):
+def test_only_one_of_two_text_files_can_be_standard_input(tmp_path, monkeypatch):
     source, target = corpus_files.write_texts(tmp_path, PAIRS)
     set_stdin(monkeypatch, Path(source).read_bytes())
     assert rows_of(["-", target]) == PAIRS
@@ -414,7 +414,7 @@ class GeneratedTmx(io.RawIOBase):
         return next(self._parts, b"")
 
 
-def test_memory_does_not_grow_with_a_tmx_file():
+def test_memory_use_does_not_depend_on_the_size_of_a_tmx_file():
     from mtcli.data.compression import decompress
     from mtcli.data.formats.tmx import TmxFormat
 
@@ -449,7 +449,7 @@ class SmallReads(io.RawIOBase):
         return len(chunk)
 
 
-def test_rows_are_read_only_when_they_are_requested(tmp_path):
+def test_rows_are_read_lazily(tmp_path):
     path = tmp_path / "x.tsv"
     path.write_text("a\tb\n" * 400_000 + "broken\n")
     rows = open_corpus([str(path)], EN_DE).rows
@@ -499,12 +499,12 @@ def test_a_dataset_on_the_hub_is_streamed(hub):
     assert hub[1] == hf.HubName("wmt14", "de-en", None)
 
 
-def test_two_parts_of_a_hub_name_are_namespace_and_name(hub):
+def test_a_hub_name_with_two_parts_is_a_namespace_and_a_dataset(hub):
     open_corpus(["hf:someone/corpus"], EN_DE)
     assert hub == [hf.HubName("someone/corpus", None, None)]
 
 
-def test_local_files_leave_no_cache(tmp_path, monkeypatch):
+def test_reading_local_files_leaves_no_datasets_cache(tmp_path, monkeypatch):
     import datasets
 
     cache = tmp_path / "cache"
@@ -524,7 +524,7 @@ def test_a_first_line_of_two_language_codes_is_a_header(tmp_path, name):
     assert list(opened.rows) == lines[1:]
 
 
-def test_one_language_is_enough_if_only_one_other_field_is_a_language_code(tmp_path):
+def test_the_second_language_is_inferred_if_only_one_other_field_is_a_language_code(tmp_path):
     (tmp_path / "x.jsonl").write_text('{"id": "7", "de": "ja", "en": "yes"}\n')
     opened = open_corpus([str(tmp_path / "x.jsonl")], Languages("en"))
     assert list(opened.rows) == [("yes", "ja")]

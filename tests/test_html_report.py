@@ -127,7 +127,7 @@ def test_all_text_is_escaped():
     assert not any(name == "img" for name, _ in page.tags)
 
 
-def test_the_report_loads_no_other_files():
+def test_the_report_loads_no_external_files():
     text = report_html([*RUN, {"event": "notice", "text": HOSTILE}], "", {})
     page = Page(text)
     for _, attributes in page.tags:
@@ -148,7 +148,7 @@ def test_the_headline_shows_state_progress_and_best_score():
     assert "dev BLEU 22.22 best, step 200" in training
 
 
-def test_the_best_validation_is_the_one_that_the_run_chose():
+def test_the_report_shows_the_best_validation_recorded_in_the_log():
     worse = {**make_validation(200, 22.22), "is_best": False}
     text = make_report([make_validation(100, 11.11), worse]).text
     assert "dev BLEU 11.11 best, step 100" in text
@@ -185,7 +185,7 @@ def test_the_learning_rate_chart_mentions_muon_only_if_muon_is_used():
     rates = {
         name: make_report(RUN, f"train:\n  optimizer: {name}\n").text for name in ("muon", "adamw")
     }
-    assert "Learning rate of Muon (matrices of the layers) by step; at most 0.02." in rates["muon"]
+    assert "Learning rate of Muon (layer matrices) by step; at most 0.02." in rates["muon"]
     assert "Learning rate by step; at most 0.02." in rates["adamw"]
 
 

@@ -139,7 +139,7 @@ def test_changed_model_settings_are_detected_despite_an_export(model):
     path = model / "config.yaml"
     status = path.stat()
     path.write_text(path.read_text().replace("  n_heads: 2\n", "  n_heads: 4\n"))
-    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))  # same size and time as before
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))  # same size and modification time
     with pytest.raises(CheckpointError, match="was changed after training"):
         open_engine(model, CT2)
 
@@ -156,7 +156,7 @@ def test_a_flipped_bit_in_a_tokenizer_is_detected_despite_an_export(model):
         open_engine(model, CT2)
 
 
-def test_other_settings_and_the_formatting_of_the_configuration_may_change(model):
+def test_search_settings_and_yaml_formatting_may_change(model):
     path = model / "config.yaml"
     text = path.read_text().replace("  beam_size: 4\n", "  beam_size: 3\n")
     text = text.replace("  n_heads: 2\n", "  # a comment\n  n_heads:   2\n")
@@ -245,7 +245,7 @@ def test_weights_can_be_saved_while_the_configuration_is_invalid(model):
 
 
 def valid_map(model) -> str:
-    """Return a map whose candidates are the entire vocabulary."""
+    """Return a vocabulary map whose candidates are the entire vocabulary."""
     vocabulary = load_tokenizers(model).target.vocabulary
     return "\t" + " ".join(vocabulary) + "\n" + "".join(f"{piece}\t</s>\n" for piece in vocabulary)
 
@@ -264,7 +264,7 @@ def replace_map(model, content):
 
 @pytest.mark.parametrize("content", DAMAGED_MAPS)
 @pytest.mark.parametrize("requested", OPTIONS)
-def test_a_damaged_map_is_reported_if_it_is_used(model, content, requested):
+def test_a_damaged_vocabulary_map_is_reported_if_it_is_used(model, content, requested):
     write_vocabulary_map(model, valid_map(model), ENABLED)
     assert translates(model, OPTIONS[requested])
     assert open_engine(model, OPTIONS[requested]).engine.uses_shortlist
@@ -277,7 +277,7 @@ def test_a_damaged_map_is_reported_if_it_is_used(model, content, requested):
 
 
 @pytest.mark.parametrize("content", DAMAGED_MAPS)
-def test_a_disabled_map_is_not_read(model, content):
+def test_a_disabled_vocabulary_map_is_not_read(model, content):
     write_vocabulary_map(model, valid_map(model), DISABLED)
     replace_map(model, content)
     assert open_export(model, "float32").vocabulary_map is None
@@ -285,7 +285,7 @@ def test_a_disabled_map_is_not_read(model, content):
 
 
 @pytest.mark.parametrize("content", [b"", b"garbage", b"\t</s>\n", b"a\tb\nc\n"])
-def test_a_map_that_would_crash_ctranslate2_is_refused(model, content):
+def test_a_vocabulary_map_that_would_crash_ctranslate2_is_refused(model, content):
     """The map is refused even if its checksum is valid."""
     write_vocabulary_map(model, valid_map(model), ENABLED)
     replace_map(model, content)
@@ -295,7 +295,7 @@ def test_a_map_that_would_crash_ctranslate2_is_refused(model, content):
         open_engine(model, CT2)
 
 
-def test_exporting_another_quantization_keeps_the_map_and_the_shortlist(model):
+def test_exporting_a_second_quantization_keeps_the_vocabulary_map_and_the_shortlist(model):
     write_vocabulary_map(model, valid_map(model), ENABLED)
     before = read_manifest(model / "ctranslate2")
     open_engine(model, CT2)
@@ -304,7 +304,7 @@ def test_exporting_another_quantization_keeps_the_map_and_the_shortlist(model):
     assert (after.shortlist, after.vocabulary_map) == (ENABLED, before.vocabulary_map)
 
 
-def test_a_new_export_removes_a_damaged_map(model):
+def test_a_new_export_removes_a_damaged_vocabulary_map(model):
     write_vocabulary_map(model, valid_map(model), ENABLED)
     replace_map(model, b"x\t</s>\n")
     path = model / "config.yaml"
@@ -314,7 +314,7 @@ def test_a_new_export_removes_a_damaged_map(model):
     assert not (model / "ctranslate2" / "vmap.txt").exists()
 
 
-def test_a_map_without_a_shortlist_decision_is_used_only_on_request(model):
+def test_the_user_must_request_a_vocabulary_map_that_training_did_not_evaluate(model):
     write_vocabulary_map(model, valid_map(model))
     assert read_manifest(model / "ctranslate2").shortlist is None
     assert not open_engine(model, CT2).engine.uses_shortlist
@@ -353,7 +353,9 @@ def test_the_manifest_is_written_under_the_lock(model, monkeypatch):
 
 
 @pytest.mark.parametrize("n_writes", range(3))
-def test_an_interrupted_write_of_the_map_leaves_a_usable_model(model, monkeypatch, n_writes):
+def test_interrupting_a_write_of_the_vocabulary_map_leaves_a_usable_model(
+    model, monkeypatch, n_writes
+):
     write_vocabulary_map(model, valid_map(model), ENABLED)
     write_file, count = export_directory.write_file, iter(range(9))
 
@@ -370,7 +372,7 @@ def test_an_interrupted_write_of_the_map_leaves_a_usable_model(model, monkeypatc
     assert translates(model)
 
 
-def test_the_manifest_contains_checksums_of_the_map_and_the_inputs(model):
+def test_the_manifest_contains_checksums_of_the_vocabulary_map_and_the_inputs(model):
     write_vocabulary_map(model, valid_map(model), ENABLED)
     saved = json.loads((model / "ctranslate2" / "mtcli.json").read_bytes())
     content = (model / "ctranslate2" / "vmap.txt").read_bytes()

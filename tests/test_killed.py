@@ -51,7 +51,7 @@ def uninterrupted(config, tmp_path):
 def test_being_killed_during_writes_does_not_change_the_result(
     config, uninterrupted, tmp_path, first
 ):
-    """Each attempt lasts some writes longer than the last one and is killed in a different way."""
+    """Each attempt makes more writes than the previous one and is killed in a different way."""
     at_write, n_kills = first, 0
     while not attempt(config, tmp_path / "run", at_write=at_write):
         at_write += 22
@@ -101,8 +101,8 @@ def test_being_killed_does_not_change_the_result_of_any_architecture(config, tmp
     assert killing.result(tmp_path / "run") == killing.result(tmp_path / "uninterrupted")
 
 
-def test_the_test_run_stops_early_and_averages_its_weights(uninterrupted):
-    """The other tests in this file rely on this."""
+def test_the_uninterrupted_run_stops_early_and_averages_its_weights(uninterrupted):
+    """The other tests in this file are meaningful only if both happen."""
     _, events = uninterrupted
     assert events[-1]["reason"] == "chrF did not improve in 2 validations"
     assert events[-1]["step"] == 12

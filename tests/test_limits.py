@@ -100,7 +100,7 @@ def test_sampling_options_and_command_line_accept_the_same_values(name):
 
 @given(st.integers(1, 12), st.integers(1, 12))
 @example(4, 5)
-def test_config_and_options_agree_on_n_best_and_beam_size(beam_size, n_best):
+def test_config_and_options_refuse_n_best_larger_than_beam_size(beam_size, n_best):
     fits = n_best <= beam_size
     for accepts in (SearchConfig, SearchOptions):
         if fits:

@@ -91,7 +91,7 @@ def test_unpaired_surrogates_are_replaced():
     assert list(LineStore.of(["a\ud800b", "c"])) == ["a\ufffdb", "c"]
 
 
-def test_a_store_leaves_no_file_and_no_descriptor(tmp_path):
+def test_a_store_leaves_no_file_and_no_open_file_descriptor(tmp_path):
     store = LineStore(tmp_path)
     store.append(["a"])
     assert list(tmp_path.iterdir()) == []

@@ -501,7 +501,7 @@ def test_the_metric_decides_which_step_is_best(tiny_config, tmp_path, metric):
     ("score", "loss", "is_best"),
     [(0.0, 2.9, True), (0.0, 3.1, False), (0.0, 3.0, False), (0.1, 9.0, True), (-0.1, 1.0, False)],
 )
-def test_the_lower_loss_decides_between_equal_scores(score, loss, is_best):
+def test_the_lower_loss_breaks_ties_between_equal_scores(score, loss, is_best):
     best = Progress("", best_step=4, best_score=0.0, best_loss=3.0)
     assert is_better(score, loss, best) == is_best
 

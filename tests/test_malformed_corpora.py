@@ -64,9 +64,9 @@ FILES: list[tuple[str, str | bytes, str]] = [
     ("x.jsonl", JSON_LINES + "[" * 100_000 + "\n", "x.jsonl, line 2: not valid JSON"),
     ("x.jsonl", '{"fr": "a", "it": "b"}\n', "cannot determine the fields for en and de; its"),
     ("x.jsonl#a,b", JSON_LINES, "x.jsonl: no field a; its fields are en, de"),
-    ("x.json", '[\n {"en": "a"}\n]', "x.json, line 1: not one JSON object per line"),
-    ("x.json", '[{"en": "a"}]', "x.json, line 1: not one JSON object per line"),
-    ("x.json", '{\n "en": "a"\n}', "x.json, line 1: not one JSON object per line"),
+    ("x.json", '[\n {"en": "a"}\n]', "x.json, line 1: expected one JSON object per line"),
+    ("x.json", '[{"en": "a"}]', "x.json, line 1: expected one JSON object per line"),
+    ("x.json", '{\n "en": "a"\n}', "x.json, line 1: expected one JSON object per line"),
     ("x.json", "\n \n", "x.json, line 1: not valid JSON"),
     ("x.json", '{"translation": {"en": "a", "de": "b"}}\n{"translation": 1}', "2: no field en"),
     ("x.parquet", "PAR1 and no more", "cannot read x.parquet: "),
@@ -92,15 +92,15 @@ FILES: list[tuple[str, str | bytes, str]] = [
     ("x.po", b'msgid "a"\nmsgstr "b\xff"\n', "x.po, line 2: not valid utf-8"),
     ("x.po", b'msgid ""\nmsgstr "charset=no-such\\n"\n', "x.po, line 1: not valid no-such"),
     ("x.po", 'msgid ""\nmsgstr "x"\n', "x.po has no messages"),
-    ("wmt:x.xml", WMT.format(""), "x.xml, line 1: the document d has the references none"),
+    ("wmt:x.xml", WMT.format(""), "x.xml, line 1: the document d has references: none"),
     ("x.xml#B", WMT.format('<ref lang="de" translator="A"><seg id="1">a</seg></ref>'),
-     "x.xml, line 1: the document d has the references none, but B is needed"),
+     "x.xml, line 1: the document d has references: none; required: B"),
     ("x.xml", WMT.format('<ref lang="de"><seg id="2">a</seg></ref>'),
      "x.xml, line 1: the segments of the document d differ between source and ref"),
     ("x.xml", WMT.format("").replace('"en"', '"fr"'),
      "x.xml, line 1: the document d has no src in en; it has src fr"),
     ("wmt:x.xml", "<dataset></dataset>", "x.xml has no segments"),
-    ("x.sgm", SRC_SGM, "x.sgm: 0 reference files beside it, but 1 is needed"),
+    ("x.sgm", SRC_SGM, "x.sgm: found 0 reference files next to it, expected 1"),
     ("x.sgm#missing.sgm", SRC_SGM, "no such file: missing.sgm"),
     ("x.sgm#x.sgm", SRC_SGM.replace("</seg>", ""), "x.sgm, line 2: the segment 1 of the"),
     ("x.sgm#x.sgm", SRC_SGM.replace('"2"', '"1"'), "3: the segment 1 of the document d occurs"),
@@ -110,9 +110,9 @@ FILES: list[tuple[str, str | bytes, str]] = [
     ("unknown", "one sentence\n", "unknown: cannot determine the format"),
     ("unknown", b"\x00\x01\x02", "unknown: cannot determine the format"),
     ("unknown", b"", "unknown is empty"),
-    ("xyz:x.tsv", "a\tb\n", "xyz:x.tsv: unknown format xyz; the formats are parquet, arrow, zip,"),
+    ("xyz:x.tsv", "a\tb\n", "xyz:x.tsv: unknown format xyz; known formats: parquet, arrow, zip,"),
     ("https://example.com/x.tsv", "", "unknown format https"),
-    ("text:x.tsv", "a\tb\n", "x.tsv: a text corpus has two files"),
+    ("text:x.tsv", "a\tb\n", "x.tsv: a text corpus requires two files"),
     ("missing.tsv", "", "no such corpus: missing.tsv"),
     ("tsv:missing", "", "no such corpus: tsv:missing"),
     ("missing*.tsv", "", "no such corpus: missing*.tsv"),
@@ -159,7 +159,7 @@ COMPRESSED = [
 
 
 @pytest.mark.parametrize(("kind", "file", "compression"), COMPRESSED)
-def test_truncated_compressed_data_are_reported_with_file_and_line(kind, file, compression):
+def test_the_error_for_truncated_compressed_data_names_the_file_and_line(kind, file, compression):
     names = WRITERS[kind](Path(), PAIRS)
     data = Path(file).read_bytes()
     Path(file).write_bytes(data[: len(data) * 2 // 3])
@@ -181,7 +181,7 @@ def test_truncated_compressed_data_are_reported_with_file_and_line(kind, file, c
         (["s*.en", "s*.de"], "s*.en matches 2 files, but s*.de matches 1"),
         (["no*.en", "s*.de"], "no file matches no*.en"),
         (["**a", "x.de"], "**a: "),
-        (["x.en", "x.de", "x.fr"], "a corpus has one or two names, not 3: x.en x.de x.fr"),
+        (["x.en", "x.de", "x.fr"], "expected one or two names for a corpus, got 3: x.en x.de x.fr"),
         (["src.sgm", "ref.sgm"], "ref.sgm: no segment 2 of the document d"),
         (["ref.sgm", "src.sgm"], "src.sgm: no segment 3 of the document d"),
         (["x"], "x.en has 3 lines, but x.de has 2"),
@@ -202,7 +202,7 @@ def test_malformed_pairs_of_files_are_reported(names, message):
     assert message in read(*names)
 
 
-def test_unequal_shards_are_reported_with_their_names():
+def test_the_error_for_shards_of_unequal_length_names_both_files():
     corpus_files.write_texts(Path(), PAIRS[:3], "s1")
     corpus_files.write_texts(Path(), PAIRS[:5], "s2")
     Path("s2.de").write_text("one\n")
@@ -225,14 +225,14 @@ def test_parquet_columns_are_checked_before_the_first_row():
         assert error.value.hint
 
 
-def test_a_split_that_does_not_exist_is_reported():
+def test_a_missing_split_is_reported():
     WRITERS["saved splits"](Path(), PAIRS[:2])
     assert "saved: no split dev; its splits are test, train" in read("saved#dev")
     Path("saved/train/data-00000-of-00001.arrow").write_bytes(b"no arrow data")
     assert "cannot read saved" in read("saved")
 
 
-def test_languages_that_are_not_clear_are_reported():
+def test_missing_or_undetermined_languages_are_reported():
     Path("x.tmx").write_bytes(corpus_files.tmx(PAIRS[:2]))
     assert "no unit so far has both fr and de; found: en-US, de-DE" in read(
         "x.tmx", languages=Languages("fr", "de")
@@ -283,24 +283,24 @@ LINES = os.urandom(3000).hex().encode() + b"\n"
 @pytest.mark.parametrize(
     ("members", "change", "name", "message"),
     [
-        ({"../x.en": b"a\n", "x.de": b"a\n"}, None, "x.zip", "the member ../x.en is outside"),
-        ({"/x.en": b"a\n", "x.de": b"a\n"}, None, "x.zip", "the member /x.en is outside"),
-        ({"C:\\x.en": b"a\n"}, None, "x.zip", "x.en is outside the archive"),
+        ({"../x.en": b"a\n", "x.de": b"a\n"}, None, "x.zip", "the member ../x.en leads outside"),
+        ({"/x.en": b"a\n", "x.de": b"a\n"}, None, "x.zip", "the member /x.en leads outside"),
+        ({"C:\\x.en": b"a\n"}, None, "x.zip", "x.en leads outside the archive"),
         ({"x.en": b"a\n", "x.de": b"a\n"}, encrypt, "x.zip", "x.zip, member x.en: encrypted"),
-        ({"x.en": LINES, "x.de": LINES}, declare_bomb, "x.zip", "member x.en: 2,147,483,648 bytes"),
+        ({"x.en": LINES, "x.de": LINES}, declare_bomb, "x.zip", "expand to 2,147,483,648 bytes"),
         ({"x.en": LINES, "x.de": LINES}, truncate, "x.zip", "x.zip: not a complete zip archive"),
         ({"x.en": LINES, "x.de": LINES}, damage, "x.zip", "member x.en, line 1: the zip data"),
         ({"x.en": b"a\nb\n", "x.de": b"a\n"}, None, "x.zip",
          "x.zip, member x.en has 2 lines, but x.zip, member x.de has 1"),
         ({"x.en": b"a\n\xff\n", "x.de": b"a\nb\n"}, None, "x.zip", "member x.en, line 2: not"),
-        ({"x.en": b"a\n", "x.fr": b"a\n"}, None, "x.zip", "its members are x.en, x.fr"),
+        ({"x.en": b"a\n", "x.fr": b"a\n"}, None, "x.zip", "members: x.en, x.fr"),
         ({"x.en": b"a\n", "y.en": b"a\n", "x.de": b"a\n"}, None, "x.zip", "cannot determine"),
-        ({}, None, "x.zip", "its members are none"),
+        ({}, None, "x.zip", "members: none"),
         ({"a.tsv": b"a\tb\n", "b.tsv": b"a\tb\n"}, None, "x.zip", "cannot determine"),
         ({"a.tsv": b"a\tb\na\n"}, None, "x.zip", "x.zip, member a.tsv, line 2: 1 columns"),
         ({"a.parquet": b"PAR1"}, None, "x.zip#a.parquet", "parquet cannot be read inside"),
         ({"x.en": b"a\n", "x.de": b""}, None, "x.zip", "x.zip, member x.de is empty"),
-        ({"x.en": b"a\n"}, None, "x.zip#x.en,x.de", "x.zip: no member x.de; its members are x.en"),
+        ({"x.en": b"a\n"}, None, "x.zip#x.en,x.de", "x.zip: no member x.de; members: x.en"),
     ],
 )  # fmt: skip
 def test_a_malformed_archive_is_reported(members, change, name, message):
@@ -352,7 +352,7 @@ class DatasetNotFoundError(FileNotFoundError):
         (ValueError("Bad split: dev. Available splits: ['train']"), "Bad split: dev. Available"),
     ],
 )
-def test_hub_errors_have_a_remedy(monkeypatch, error, message):
+def test_hub_errors_have_a_hint(monkeypatch, error, message):
     def fail(_):
         raise error
 

@@ -70,7 +70,7 @@ def read_files(directory: Path) -> dict[str, bytes]:
 
 
 def replace_by_link(path: Path, outside: Path) -> None:
-    """Replace `path` with a link to an entry of the same kind outside the model."""
+    """Replace `path` with a link to an entry of the same type outside the model."""
     name = path.name
     is_directory = name in ("checkpoints", "ctranslate2", "tensorboard")
     if path.is_dir():
@@ -133,7 +133,7 @@ def test_a_socket_is_refused(model, monkeypatch):
         check_contained(model)
 
 
-def test_a_loop_of_links_is_refused(model):
+def test_a_circular_link_is_refused(model):
     (model / "a").symlink_to("b")
     (model / "b").symlink_to("a")
     with pytest.raises(CheckpointError, match="/a "):
@@ -287,7 +287,7 @@ def test_a_changed_manifest_causes_a_new_export(guarded, data):
     ("key_path", "value"),
     [(("max_pieces",), 2), (("n_positions",), 40), (("search", "max_length"), 2)],
 )
-def test_another_valid_value_in_a_manifest_is_detected(guarded, key_path, value):
+def test_a_changed_but_valid_value_in_a_manifest_is_detected(guarded, key_path, value):
     manifest, translate = guarded
     assert translate(with_value(manifest, key_path, value)) == list(TRANSLATIONS)
 
@@ -374,7 +374,7 @@ def test_forged_metadata_in_weights_does_not_cause_a_traceback(tmp_path_factory,
 
 
 @pytest.mark.parametrize("command", ["info", "export"])
-def test_a_bomb_of_yaml_aliases_is_refused(model, command):
+def test_a_yaml_alias_bomb_is_refused(model, command):
     """Ten levels of ten aliases would expand to ten billion values."""
     levels = [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 11)]
     path = model / "config.yaml"

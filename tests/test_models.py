@@ -92,7 +92,7 @@ MODELS = {
 
 
 def positions_of(config) -> str:
-    """Return the kind of position encoding, or "recurrent" for an RNN."""
+    """Return the type of position encoding, or "recurrent" for an RNN."""
     return getattr(config, "positions", "recurrent")
 
 

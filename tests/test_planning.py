@@ -253,7 +253,7 @@ def test_fine_tuning_reduces_the_learning_rates_and_gives_the_reason():
     assert rates() == {}
 
 
-def test_rates_that_are_fixed_or_unused_are_not_chosen():
+def test_the_planner_chooses_no_learning_rate_that_is_fixed_or_unused():
     assert rates(PARENT, ("train.learning_rate", 7e-3)).keys() == {"train.matrix_learning_rate"}
     assert rates(PARENT, ("train.optimizer", "adamw")).keys() == {"train.learning_rate"}
     wide = [("model.d_model", 512), ("tokenizer.vocab_size", 32_000)]
@@ -294,7 +294,7 @@ def test_batches_that_do_not_fit_in_memory_are_split_and_accumulated():
         (("train.step", 5), "train.step: unknown key; did you mean train.steps?"),
     ],
 )
-def test_an_invalid_setting_causes_the_same_message_as_without_a_plan(setting, message):
+def test_planning_reports_an_invalid_setting(setting, message):
     with pytest.raises(ConfigError) as error:
         plan_with(STATS, HARDWARE, setting)
     assert message in str(error.value)
@@ -323,7 +323,7 @@ def test_the_predicted_parameter_count_equals_that_of_the_model(tied, norm, posi
     assert config.n_parameters(20, target_size) == n_parameters
 
 
-def test_time_is_proportional_to_steps_or_equals_the_budget():
+def test_the_estimated_time_is_proportional_to_the_steps_or_equals_the_budget():
     def expected(*fixed):
         return plan_with(STATS, HARDWARE, ("train.validate_every", 500), *fixed).estimate
 
@@ -409,7 +409,7 @@ def test_keys_missing_from_a_section_are_still_chosen(demo):
     assert plan.config.model.d_feed_forward == 256
 
 
-def test_a_later_section_replaces_earlier_settings(demo):
+def test_a_later_config_section_replaces_earlier_settings(demo):
     settings = [TRAIN, ("model.n_heads", 2), ("model", {"arch": "rnn", "d_model": 64})]
     plan = make_plan(measure_corpus(demo), settings, HARDWARE)
     assert plan.config.model.arch == "rnn"
@@ -423,7 +423,7 @@ def test_every_architecture_gets_a_plan(demo, arch):
     assert {choice.key for choice in plan.choices} >= {"model.d_model", "tokenizer.vocab_size"}
 
 
-def test_a_complete_config_gets_the_same_estimate_without_choices(demo):
+def test_a_complete_config_gets_the_same_estimate_and_no_automatic_choices(demo):
     plan = make_plan(measure_corpus(demo), [TRAIN], HARDWARE)
     again = estimate_config(measure_corpus(demo), plan.config, HARDWARE)
     assert again == replace(plan, choices=())

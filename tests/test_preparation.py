@@ -102,7 +102,7 @@ def reversed_tmx(path, pairs):
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
-def test_the_languages_of_the_first_corpus_apply_to_all(tiny_config, tmp_path, is_streamed):
+def test_the_languages_of_the_first_corpus_apply_to_all_corpora(tiny_config, tmp_path, is_streamed):
     files = [str(path) for path in tiny_config.data.train.text_files]
     name = reversed_tmx(tmp_path / "memory.tmx", tiny_pairs()[:9])
     settings = [
@@ -141,7 +141,7 @@ def forbid_reading(monkeypatch):
     monkeypatch.setattr("mtcli.training.preparation.train_tokenizers", fail)
 
 
-def test_a_second_preparation_reads_nothing(tiny_config, tmp_path, monkeypatch):
+def test_a_second_preparation_does_not_read_the_corpus(tiny_config, tmp_path, monkeypatch):
     first_notices, second_notices = [], []
     first = prepare(tiny_config, tmp_path / "cache", first_notices.append)
     forbid_reading(monkeypatch)
@@ -163,7 +163,7 @@ def test_a_second_preparation_reads_nothing(tiny_config, tmp_path, monkeypatch):
     ],
     ids=lambda change: change[0],
 )
-def test_other_settings_do_not_use_the_same_entries(tiny_config, tmp_path, change):
+def test_changed_settings_do_not_reuse_stale_cache_entries(tiny_config, tmp_path, change):
     key, value = change
     value = tiny_config.data.train if value == "train" else value
     config = with_overrides(tiny_config, [(key, value)])
@@ -182,7 +182,7 @@ def test_a_changed_corpus_is_read_again(tiny_config, tmp_path):
     assert before.digest != after.digest
 
 
-def test_a_renamed_directory_uses_the_same_entries(tiny_config, tmp_path, monkeypatch):
+def test_a_moved_corpus_reuses_its_cache_entries(tiny_config, tmp_path, monkeypatch):
     prepare(tiny_config, tmp_path / "cache")
     (tmp_path / "moved").mkdir()
     files = [shutil.copy(path, tmp_path / "moved") for path in tiny_config.data.train.text_files]
@@ -224,7 +224,7 @@ def test_an_error_leaves_no_cache(tiny_config, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_large_vocabularies_are_stored_with_more_bits(tokenizers, monkeypatch):
+def test_token_ids_of_large_vocabularies_are_stored_with_more_bits(tokenizers, monkeypatch):
     assert preparation._id_type(tokenizers) is np.uint16
     monkeypatch.setattr(type(tokenizers.source), "__len__", lambda _: 2**16 + 1)
     assert preparation._id_type(tokenizers) is np.int32
@@ -304,7 +304,7 @@ def train_sentencepiece(path, **options):
 @pytest.mark.parametrize(
     "options", [{}, {"pad_id": 3}, {"bos_id": -1}, {"bos_id": -1, "eos_id": 0, "unk_id": 1}]
 )
-def test_a_model_is_trained_with_the_tokenizer_of_the_user(tiny_config, tmp_path, options):
+def test_training_accepts_a_sentencepiece_model_from_the_user(tiny_config, tmp_path, options):
     path = tmp_path / "my.model"
     train_sentencepiece(path, **options)
     before = sentencepiece.SentencePieceProcessor(model_file=str(path))
@@ -357,7 +357,7 @@ def test_a_streamed_epoch_contains_every_pair_once_except_the_dev_pairs(streamin
     assert len(expected.train_set) == len(sentences)
 
 
-def test_a_stream_can_start_at_every_block(streaming_config, tmp_path):
+def test_a_stream_can_start_at_any_block(streaming_config, tmp_path):
     data = stream(streaming_config, tmp_path)
     blocks = [block.source.values.tolist() for block in data.stream.blocks()]
     for start in range(len(blocks) + 1):
@@ -365,7 +365,7 @@ def test_a_stream_can_start_at_every_block(streaming_config, tmp_path):
         assert found == blocks[start:]
 
 
-def test_a_stream_of_batches_can_start_at_every_group(streaming_config, tmp_path):
+def test_a_stream_of_batches_can_start_at_any_group(streaming_config, tmp_path):
     data = stream(streaming_config, tmp_path)
     batches = BatchStream(data.stream, budget=120, seed=3, n_batches=3)
     groups = list(itertools.islice(batches.groups(), 12))
@@ -389,7 +389,7 @@ def test_epochs_and_blocks_of_a_stream_are_shuffled_differently(streaming_config
 
 
 @pytest.mark.long
-def test_a_killed_streaming_run_gives_the_same_result(streaming_config, tmp_path):
+def test_being_killed_does_not_change_the_result_of_a_streaming_run(streaming_config, tmp_path):
     killing.attempt(streaming_config, tmp_path / "uninterrupted")
     at_write = 30
     while not killing.attempt(streaming_config, tmp_path / "run", at_write=at_write):
@@ -410,7 +410,7 @@ def test_standard_input_cannot_be_streamed(streaming_config, tmp_path, name, mon
     pipe = types.SimpleNamespace(buffer=io.BytesIO(corpus_files.tsv(tiny_pairs())))
     monkeypatch.setattr("sys.stdin", pipe)
     config = with_overrides(streaming_config, [("data.train", name)])
-    with pytest.raises(DataError, match="cannot stream .*: each epoch must read it again"):
+    with pytest.raises(DataError, match="cannot stream .*: it can be read only once"):
         stream(config, tmp_path)
 
 

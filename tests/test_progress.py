@@ -43,7 +43,7 @@ def test_the_completed_fraction_increases_to_one(sizes, n_batches, data):
     assert all(0 <= a <= b + 1e-9 for a, b in zip(shares, [*shares[1:], 1.0], strict=True))
 
 
-def test_the_share_includes_partial_groups():
+def test_the_completed_fraction_includes_partial_groups():
     progress = Progress(1000)
     progress.read(10, 400)
     progress.read(10, 600)
@@ -54,7 +54,7 @@ def test_the_share_includes_partial_groups():
     assert (progress.n_lines, progress.share) == (15, 0.7)
 
 
-def test_the_share_is_none_for_a_stream(tmp_path):
+def test_the_completed_fraction_of_a_stream_is_unknown(tmp_path):
     progress = Progress()
     progress.read(3, 9)
     progress.advance(2)
@@ -170,7 +170,7 @@ def test_the_bar_for_a_stream_shows_lines_but_no_percentage(tiny_trained, files)
 @pytest.mark.parametrize(
     "mode", ["--quiet", "output to the terminal", "output to a pipe", "typed input"]
 )
-def test_no_bar_appears_if_it_would_mix_with_input_or_output(tiny_trained, files, mode):
+def test_no_bar_appears_if_it_would_interfere_with_input_or_output(tiny_trained, files, mode):
     command = [*MTCLI, "translate", tiny_trained, files[0]]
     with Terminal() as terminal:
         streams = {"stderr": terminal.tty}

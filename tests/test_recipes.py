@@ -48,7 +48,7 @@ def test_config_prints_a_recipe_unchanged(name):
     assert result.stdout == (ROOT / "configs" / f"{name}.yaml").read_text(encoding="utf-8")
 
 
-def test_the_printed_reference_has_all_keys():
+def test_config_prints_the_complete_reference():
     assert run("config", "reference").stdout == reference_yaml()
 
 

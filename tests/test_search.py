@@ -121,7 +121,7 @@ def test_search_without_a_length_penalty_stops_after_the_best_candidate_ends():
         assert [h.tokens for h in found] == [(), (A,), (B,)][:n_best]
 
 
-def test_search_remembers_that_a_best_candidate_ended():
+def test_search_stops_even_if_the_best_candidate_ended_in_an_earlier_step():
     model = Trigram(0)
     model.table[A, BOS] = log_probs(0.6, 0.4, 0.0)  # the best candidate ends at once...
     model.table[BOS, A] = log_probs(0.1, 0.5, 0.4)  # ...and later ones do not

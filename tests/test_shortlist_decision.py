@@ -34,7 +34,9 @@ def batch(*sources: str, n_target: int = 10, beam_size: int = 4) -> SearchedBatc
     return SearchedBatch([source.split() for source in sources], n_target, beam_size)
 
 
-def test_the_decision_does_not_depend_on_time(model, encoded, corpus, monkeypatch):
+def test_the_shortlist_decision_does_not_depend_on_running_time(
+    model, encoded, corpus, monkeypatch
+):
     decisions = []
     # First make the search without the shortlist a thousand times slower, then faster.
     for pattern in ([1000.0, 1.0], [1.0, 1000.0]):
@@ -90,7 +92,7 @@ def test_every_dev_sentence_is_counted_once(model, encoded, corpus):
     assert 0 <= score <= 100
 
 
-def test_a_batch_has_the_candidates_of_all_its_pieces():
+def test_the_candidates_of_a_batch_include_those_of_all_its_pieces():
     assert CANDIDATES.count([["x"]]) == SPECIAL + len("abcd")
     assert CANDIDATES.count([["x"], ["y"]]) == SPECIAL + len("abcdef")
     assert CANDIDATES.count([["x", "y"], ["y"]]) == SPECIAL + len("abcdef")

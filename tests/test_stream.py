@@ -159,7 +159,7 @@ def test_thousands_of_random_lines_keep_their_order(translator):
         assert alone.text == found[i]
 
 
-def test_notices_state_the_number_of_lines_with_warnings(copying_model):
+def test_notices_report_the_number_of_lines_with_warnings(copying_model):
     translator = Translator(copying_model)
     raw = b"water \xff\n" + b"the man sees the house. " * 20 + b"\nbread\n"
     _, counts = translate_bytes(translator, raw)
@@ -203,7 +203,7 @@ TWO = Translation(
         ),
     ],
 )
-def test_output_formats(formats, expected):
+def test_each_output_format_writes_the_expected_line(formats, expected):
     candidates = [ONE, TWO] if formats.n_best == 2 else [ONE]
     assert formats.format_line(Line(Request("ä")), candidates) == expected
 
@@ -250,13 +250,13 @@ def test_all_tsv_rows_have_the_same_number_of_columns():
     assert blank.endswith("\tid")
 
 
-def test_warnings_in_the_input_are_dropped():
+def test_jsonl_output_does_not_repeat_warnings_from_the_input():
     formats = Formats("jsonl", "jsonl")
     line = formats.parse_line(b'{"text": "a", "warnings": ["split"], "translation": "old"}', "x")
     assert json.loads(formats.format_line(line, [ONE])) == {"text": "a", "translation": "ein\tWort"}
 
 
-def test_tsv_columns_are_text_prefix_and_others():
+def test_tsv_input_has_text_then_prefix_then_other_columns():
     line = Formats("tsv", "tsv", has_prefix=True).parse_line(b"text\tpre\tid 7\t", "x")
     assert line.request == Request("text", "pre")
     assert Formats("tsv", "tsv").format_line(line, [ONE]) == "ein Wort\tid 7\t"

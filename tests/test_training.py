@@ -274,7 +274,7 @@ def test_a_completed_run_is_reported_and_left_unchanged(tiny_config, uninterrupt
     assert {path: path.stat().st_mtime_ns for path in uninterrupted.rglob("*")} == before
 
 
-def test_changed_settings_are_refused_and_named(tiny_config, uninterrupted):
+def test_an_error_lists_the_changed_settings_of_a_run(tiny_config, uninterrupted):
     other = with_settings(with_settings(tiny_config, "train", seed=5), "model", dropout=0.3)
     with pytest.raises(CheckpointError) as error:
         train_run(other, uninterrupted, lambda _: None)

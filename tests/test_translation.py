@@ -78,7 +78,7 @@ class EchoTranslator(Translator):
             yield [[Translation(request.text, 0.0)] for request in group]
 
 
-def test_a_line_end_is_not_part_of_a_line(tmp_path):
+def test_line_endings_are_removed(tmp_path):
     lines = ["a", "b\n", "c\r\n", "\n", " d \n", "e\rf\n"]
     expected = ["a", "b", "c", "", " d ", "e\rf"]
     assert EchoTranslator().translate(lines) == expected
@@ -319,7 +319,7 @@ def test_alignment_links_each_target_word_to_the_word_it_attends_to_most():
         ("", "", False),
     ],
 )
-def test_a_repetition_counts_unless_the_source_repeats_itself(source, target, expected):
+def test_a_translation_is_repetitive_unless_its_source_is_repetitive(source, target, expected):
     assert is_repetitive(source.split(), target.split()) is expected
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mtcli.translation.alignment import AttentionMap
 
 _SHADES = ((0.65, "██"), (0.4, "▓▓"), (0.2, "▒▒"), (0.05, "░░"), (0.0, " ·"))
-_LEGEND = "░░ from 5%   ▒▒ from 20%   ▓▓ from 40%   ██ from 65%"
+_LEGEND = "░░ ≥ 5%   ▒▒ ≥ 20%   ▓▓ ≥ 40%   ██ ≥ 65%"
 
 
 @app.command(cls=Command, epilog="Example: mtcli attention runs/demo 'The old man sees a dog.'")

@@ -29,7 +29,7 @@ def evaluate(
         typer.Argument(
             metavar="[MODEL SOURCE] REFERENCE...",
             help="Model and source file (without --hypothesis), then the references; or MODEL and "
-            "a corpus of another format, such as test.tsv or newstest2021.en-de.xml.",
+            "a corpus in another format, such as test.tsv or newstest2021.en-de.xml.",
         ),
     ],
     hypothesis: Annotated[
@@ -103,7 +103,7 @@ def _ignore(_: str) -> None:
 
 
 def _languages(model: Path, source_lang: str | None, target_lang: str | None) -> "Languages":
-    """Return the languages of the model, unless the user specifies others."""
+    """Return the languages of the model, unless the user specifies different ones."""
     from mtcli.data.formats.base import Languages
     from mtcli.model_dir.directory import load_saved_config
 

@@ -52,8 +52,8 @@ def launch_processes(command: Sequence[str], size: int) -> int:
         return 128 + received[0]
     raise EngineError(
         f"one of the {size} processes was killed by {signal.Signals(-code).name}",
-        hint="run the same command again (without --fresh) to resume; if it ran out of memory, use "
-        "fewer processes or a smaller data.batch_tokens",
+        hint="run the same command again (without --fresh) to resume; if the machine ran out of "
+        "memory, use fewer processes or a smaller data.batch_tokens",
     )
 
 

@@ -26,7 +26,7 @@ def open_rows(source: "CorpusSource", languages: Languages) -> Iterator[Row]:
     """Return an iterator over the rows of all corpora in `source`."""
     if any(is_read_once(names) for names in source.corpora):
         raise DataError(
-            f"cannot stream {source}: each epoch must read it again",
+            f"cannot stream {source}: it can be read only once, but each epoch must read it",
             hint="save it to a file, or omit data.streaming",
         )
     opened = list(open_corpora(source.corpora, languages))
@@ -40,7 +40,7 @@ def read_head(
     head = _usable(list(islice(open_rows(source, languages), n_pairs)), max_length)
     if not len(head):
         raise DataError(
-            f"none of the first {n_pairs:,} pairs of {source} is usable: blank or too long",
+            f"none of the first {n_pairs:,} pairs of {source} is usable: all are blank or too long",
             hint="check the format and the languages of the corpus, and data.max_length",
         )
     return head

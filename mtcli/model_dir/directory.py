@@ -128,7 +128,7 @@ def check_is_run(directory: Path) -> None:
     )
     if is_used and not is_run(directory):
         raise CheckpointError(
-            f"{directory} already exists and is not a run of mtcli",
+            f"{directory} already exists and is not an mtcli run",
             hint="choose another --out; mtcli changed nothing in this directory",
         )
 

@@ -87,7 +87,7 @@ def _check_tokenizers(directory: Path, expected: Mapping[str, str]) -> None:
             raise CheckpointError(f"{path} is missing", hint=COPY_AGAIN)
         if _sha256(path.read_bytes()) != expected.get(name):
             raise CheckpointError(
-                f"{path} is damaged, or is the tokenizer of another model", hint=COPY_AGAIN
+                f"{path} is damaged, or is the tokenizer of a different model", hint=COPY_AGAIN
             )
 
 

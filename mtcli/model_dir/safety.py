@@ -60,7 +60,7 @@ def _problem(path: Path, root: Path) -> str:
             return "" if is_allowed else "is neither a file nor a directory"
         target = path.resolve()
         if not target.is_relative_to(root):
-            return "is a symbolic link that leads out of the model directory"
+            return "is a symbolic link that points outside the model directory"
         if target.exists() and not target.is_file():
             return "is a symbolic link to something other than a file"
     except FileNotFoundError:

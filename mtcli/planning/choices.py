@@ -65,7 +65,7 @@ class Choice:
 
 @dataclass
 class _Draft:
-    """The choices so far; keys in `fixed` are never chosen."""
+    """The settings chosen so far; settings in `fixed` keep their values."""
 
     fixed: Fixed
     choices: list[Choice] = field(default_factory=list)

@@ -109,7 +109,7 @@ def _describe_memory(plan: Plan) -> str:
 def _describe_disk(plan: Plan) -> str:
     needed = disk_space(plan.config, plan.stats)
     if not needed:
-        return "nothing but checkpoints: the corpus is streamed"
+        return "checkpoints only: the corpus is streamed"
     return f"about {format_size(needed)} for prepared data, besides checkpoints"
 
 

@@ -131,7 +131,7 @@ def plan_for(request: TrainRequest, notify: Notify) -> Plan:
     fixed = flatten(settings)
     if fixed.get("data.streaming") and not {"train.steps", "train.minutes"} & fixed.keys():
         raise ConfigError(
-            "data.streaming requires train.steps or train.minutes: the corpus is not counted",
+            "data.streaming requires train.steps or train.minutes: the corpus size is unknown",
             hint="for example: --minutes 60, or --set train.steps=100000",
         )
     return make_plan(_measure(request, _data_config(settings), notify), settings)

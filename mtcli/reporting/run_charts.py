@@ -138,7 +138,7 @@ def _learning_rate_chart(
     rates = _field_points(steps, "learning_rate")
     highest = max((rate for _, rate in rates), default=0.0)
     # The log has only the rate of the first optimizer: Muon's, which updates the layers' matrices.
-    scope = " of Muon (matrices of the layers)" if optimizer == "muon" else ""
+    scope = " of Muon (layer matrices)" if optimizer == "muon" else ""
     return Chart(
         title="Learning rate",
         description=f"Learning rate{scope} by step; at most {highest:.3g}.",

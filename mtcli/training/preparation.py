@@ -275,7 +275,7 @@ def _read(
 
 
 def describe_vocabulary(tokenizers: Tokenizers, requested: int) -> Iterator[str]:
-    """Yield lines that state the size of a new vocabulary."""
+    """Yield lines that report the size of a new vocabulary."""
     source, target = len(tokenizers.source), len(tokenizers.target)
     sizes = f"{source:,} shared" if tokenizers.is_shared else f"{source:,} and {target:,}"
     yield f"vocabulary: {sizes} pieces"

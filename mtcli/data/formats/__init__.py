@@ -81,8 +81,8 @@ def open_corpus(names: Sequence[str], languages: Languages = UNKNOWN_LANGUAGES) 
                 return open_sgml_pair(source, target, languages)
             return open_text_files(source, target, languages)
     raise DataError(
-        f"a corpus has one or two names, not {len(names)}: {' '.join(names)}",
-        hint=f"quote patterns, so that the shell does not expand them; {_EXAMPLE}",
+        f"expected one or two names for a corpus, got {len(names)}: {' '.join(names)}",
+        hint=f"quote patterns so that the shell does not expand them; {_EXAMPLE}",
     )
 
 
@@ -136,7 +136,7 @@ def _open_one(name: str, languages: Languages) -> OpenedCorpus:
 
 
 def _parse(name: str, languages: Languages) -> tuple[CorpusFormat | None, Location]:
-    """Return the format in the prefix, if any, and the location; existing paths come first."""
+    """Return the format in the prefix, if any, and the location; do not split existing paths."""
     path, selection = _split_selection(name)
     for existing, selected in ((name, ()), (path, selection)):
         if exists(existing):
@@ -148,10 +148,10 @@ def _parse(name: str, languages: Languages) -> tuple[CorpusFormat | None, Locati
     if not format_:
         known = ", ".join(f.name for f in FORMATS)
         raise DataError(
-            f"{name}: unknown format {match[1]}; the formats are {known}",
+            f"{name}: unknown format {match[1]}; known formats: {known}",
             hint="download the file first, then pass its path"
             if match[2].startswith("//")
-            else f"check the prefix, or the name of the file; {_EXAMPLE}",
+            else f"check the prefix or the file name; {_EXAMPLE}",
         )
     if format_.reads_files and exists(match[2]):
         return format_, Location(match[2], (), languages)

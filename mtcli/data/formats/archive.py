@@ -64,8 +64,8 @@ def _members(location: Location) -> dict[str, ZipInfo]:
         path = PurePosixPath(name.replace("\\", "/"))
         if path.is_absolute() or ".." in path.parts or ":" in path.parts[0]:
             raise DataError(
-                f"{location}: the member {name} is outside the archive",
-                hint="do not use this archive; it may have been made to overwrite files",
+                f"{location}: the path of the member {name} leads outside the archive",
+                hint="do not use this archive; it may be designed to overwrite files",
             )
     return members
 
@@ -85,8 +85,7 @@ def _choose(members: dict[str, ZipInfo], location: Location) -> list[ZipInfo]:
     is_known = location.languages.source and location.languages.target
     languages = "" if is_known else "set --source-lang and --target-lang, or "
     raise DataError(
-        f"{location}: cannot determine source and target; its members are "
-        f"{', '.join(members) or 'none'}",
+        f"{location}: cannot determine source and target; members: {', '.join(members) or 'none'}",
         hint=f"{languages}select the members: {location}#SOURCE,TARGET",
     )
 
@@ -94,7 +93,7 @@ def _choose(members: dict[str, ZipInfo], location: Location) -> list[ZipInfo]:
 def _find(name: str, members: dict[str, ZipInfo], location: Location) -> ZipInfo:
     if name not in members:
         raise DataError(
-            f"{location}: no member {name}; its members are {', '.join(members) or 'none'}",
+            f"{location}: no member {name}; members: {', '.join(members) or 'none'}",
             hint="check the name with `unzip -l`",
         )
     return members[name]
@@ -141,8 +140,8 @@ def _check_member(member: ZipInfo, location: Location) -> None:
         )
     if member.file_size > _MAX_SIZE and member.file_size > _MAX_RATIO * member.compress_size:
         raise DataError(
-            f"{label}: {member.file_size:,} bytes from {member.compress_size:,} compressed bytes",
-            hint="this may be a zip bomb; if you trust it, extract it and pass the files",
+            f"{label}: {member.compress_size:,} bytes expand to {member.file_size:,} bytes",
+            hint="this may be a zip bomb; if you trust the archive, extract it and pass the files",
         )
 
 

@@ -125,7 +125,7 @@ class CorpusFormat(ABC):
 
 
 def join_lines(text: str) -> str:
-    """Replace each line break in a segment by a space."""
+    """Replace each line break in a segment with a space."""
     return _LINE_BREAK.sub(" ", text) if "\n" in text or "\r" in text else text
 
 

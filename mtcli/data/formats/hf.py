@@ -51,7 +51,7 @@ class _FileFormat(CorpusFormat):
         head = location.head()  # also raises `DataError` if the file is missing
         if not head.startswith(self.magic):
             raise DataError(
-                f"{location} is not {self.name.capitalize()} data", hint="check the name"
+                f"{location} is not {self.name.capitalize()} data", hint="check the file name"
             )
         datasets = _import_datasets()
         try:
@@ -310,7 +310,7 @@ def _hub_error(location: Location, error: Exception) -> DataError:
     text = str(error).lower()
     kind = type(error).__name__.lower()
     if "script" in text:
-        problem = "it needs a loading script, which datasets no longer runs"
+        problem = "it needs a loading script, which the datasets library no longer runs"
     elif "gated" in text or "gated" in kind or "401" in text:
         problem = "access is restricted; log in with `hf auth login` and accept its conditions"
     elif "notfound" in kind and "data" in kind:

@@ -94,7 +94,7 @@ def _parse(location: Location) -> Any:
         number = content.count(b"\n", 0, getattr(error, "start", 0)) + 1
         raise DataError(
             f"{location}, line {number:,}: not valid {encoding}",
-            hint="convert the file to UTF-8 and state it in the header: charset=UTF-8",
+            hint="convert the file to UTF-8 and set charset=UTF-8 in its header",
         ) from error
     except (OSError, ValueError, IndexError, AttributeError) as error:  # raised by polib's parser
         match = _SYNTAX_ERROR.search(str(error))

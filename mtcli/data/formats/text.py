@@ -25,7 +25,7 @@ class TextFormat(CorpusFormat):
         pair = expand_pair(location.name, location.languages)
         if not pair:
             raise DataError(
-                f"{location}: a text corpus has two files",
+                f"{location}: a text corpus requires two files",
                 hint="pass both files, SOURCE TARGET, or write 'corpus.{en,de}'",
             )
         return open_text_files(*pair, location.languages)
@@ -63,7 +63,7 @@ def find_files(pattern: str) -> list[str]:
     try:
         found = [str(match) for match in Path(path.anchor).glob(str(relative))]
     except (ValueError, OSError) as error:
-        raise DataError(f"{pattern}: {error}", hint="write * for any part of a name") from error
+        raise DataError(f"{pattern}: {error}", hint="use * to match any part of a name") from error
     return sorted(name for name in found if not Path(name).name.startswith("."))
 
 
@@ -82,8 +82,8 @@ def open_text_files(source: str, target: str, languages: Languages) -> OpenedCor
     if len(sides[0]) != len(sides[1]):
         raise DataError(
             f"{source} matches {len(sides[0]):,} files, but {target} matches {len(sides[1]):,}",
-            hint="file N of one side must be the translation of file N of the other, in the order "
-            "of their names",
+            hint="file N of one side must be the translation of file N of the other, in "
+            "alphabetical order",
         )
     shards = list(zip(*sides, strict=True))
     return OpenedCorpus(

@@ -134,5 +134,5 @@ def _incomplete(location: Location, languages: Languages, found: list[str], line
     return DataError(
         f"{location}, line {line:,}: no unit so far has both {languages.source} and "
         f"{languages.target}; found: {', '.join(found) or 'no languages'}",
-        hint="state two of the languages that were found",
+        hint="set --source-lang and --target-lang to two of the languages found",
     )

@@ -165,8 +165,8 @@ def _wrong_references(
     expected = ", ".join(before or location.selection) or "at least one"
     common = [name for name in names if name in before] or list(names) or ["A"]
     return DataError(
-        f"{location}, line {line_of(doc):,}: the document {doc.get('id', '')} has the references "
-        f"{', '.join(names) or 'none'}, but {expected} is needed",
+        f"{location}, line {line_of(doc):,}: the document {doc.get('id', '')} has references: "
+        f"{', '.join(names) or 'none'}; required: {expected}",
         hint=f"select references that all documents have: wmt:{location.name}#{common[0]}",
     )
 
@@ -197,7 +197,7 @@ def _find_reference(location: Location) -> Location:
     if len(found) != 1:
         listed = f" ({', '.join(path.name for path in found)})" if found else ""
         raise DataError(
-            f"{location}: {len(found)} reference files beside it{listed}, but 1 is needed",
+            f"{location}: found {len(found)} reference files next to it{listed}, expected 1",
             hint=f"specify the reference: wmt:{location.name}#REFERENCE.sgm",
         )
     return replace(location, name=str(found[0]))
@@ -247,7 +247,7 @@ def _read_sgml(location: Location) -> tuple[_Segments, str | None]:
                 key = document, attributes.get("id", str(len(segments)))
                 if not end or key in segments:
                     number = text.count("\n", 0, position) + 1
-                    problem = "occurs twice" if end else "has no end"
+                    problem = "occurs twice" if end else "has no end tag"
                     raise DataError(
                         f"{location}, line {number:,}: the segment {key[1]} of the document "
                         f"{document} {problem}",

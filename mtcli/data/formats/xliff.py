@@ -57,7 +57,7 @@ class XliffFormat(CorpusFormat):
 
 @dataclass(frozen=True)
 class _Start:
-    """Version and languages of a file, and the line that states the languages."""
+    """Version and languages of a file, and the line that specifies the languages."""
 
     version: str = ""
     source: str = ""
@@ -75,7 +75,7 @@ def _read_start(location: Location) -> _Start:
 
 
 def _languages(element: Element, before: _Start) -> _Start:
-    """Return `before`, updated with the languages that `element` states."""
+    """Return `before`, updated with the languages that `element` specifies."""
     source = element.get("source-language") or element.get("srcLang")
     target = element.get("target-language") or element.get("trgLang")
     if not (source or target):
@@ -93,7 +93,7 @@ def _check_languages(start: _Start, location: Location) -> None:
                 f"{location}, line {start.line:,}: translates {start.source} to "
                 f"{start.target or '?'}, not {languages.source or '?'} to "
                 f"{languages.target or '?'}",
-                hint="set --source-lang and --target-lang, or leave the file out",
+                hint="set --source-lang and --target-lang, or omit the file",
             )
 
 
@@ -105,7 +105,7 @@ def _rows(location: Location) -> Iterator[Row]:
     ):
         if local_name(element) in ("xliff", "file"):
             start = _languages(element, start)
-            _check_languages(start, location)  # each `file` element can state other languages
+            _check_languages(start, location)  # each `file` element can specify different languages
             continue
         n_units += 1
         yield (

@@ -115,7 +115,7 @@ def _events(location: Location) -> Iterator[tuple[str, Element]]:
         except (EntitiesForbidden, ExternalReferenceForbidden) as error:
             raise DataError(
                 f"{location}, line {builder.line:,}: the file declares or refers to XML entities",
-                hint="entities can exhaust the memory or read other files; replace them by their "
+                hint="entities can exhaust the memory or read other files; replace them with their "
                 "text",
             ) from error
         except (LookupError, ValueError) as error:  # raised by expat

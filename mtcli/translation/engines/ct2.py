@@ -202,7 +202,7 @@ def _select_shortlist(export: Export, options: EngineOptions) -> bytes | None:
         return None
     if export.manifest.is_language_model:
         raise EngineError(
-            "language models have no vocabulary shortlist in CTranslate2", hint="omit --shortlist"
+            "CTranslate2 does not support shortlists for language models", hint="omit --shortlist"
         )
     if export.vocabulary_map is None:
         raise EngineError(
