@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 CORPORA = ROOT / "docs" / "corpora.md"
 NEEDS_NETWORK = ("mtcli train hf:wmt/wmt14/de-en",)  # prefixes of these commands
-# Files that the commands on the page docs/corpora.md read.
+# Files read by the commands in docs/corpora.md.
 CORPUS_FILES = (
     *("csv", "jsonl", "nested jsonl", "parquet", "feather", "saved splits", "tmx", "xliff 1.2"),
     *("po", "wmt xml", "wmt sgml pair", "zip"),

@@ -21,7 +21,7 @@ MATRICES = arrays(np.float32, st.tuples(st.integers(1, 4), st.integers(1, 9)), e
 
 
 @given(MATRICES)
-def test_products_of_two_neighbors_fit_in_16_bits(weight):
+def test_sums_of_two_adjacent_products_fit_in_16_bits(weight):
     quantized = quantize_rows(weight)[0].astype(np.int64)
     for part in (np.maximum(quantized, 0), np.minimum(quantized, 0)):
         sums = 255 * (part[:, :-1] + part[:, 1:])

@@ -1,4 +1,4 @@
-"""Reading of files and standard input, with automatic decompression."""
+"""Read files and standard input, with automatic decompression."""
 
 import io
 import sys
@@ -174,7 +174,7 @@ def decompress(
 ) -> DecompressedReader:
     """Return a reader that decompresses the data from `read`; closing it closes `files`.
 
-    `label` is the name in messages, and `kind` is the compressed format that `read` decodes.
+    `label` is the name shown in messages, and `kind` is the compression that `read` undoes.
     """
     reader_class = _StreamReader if is_stream else DecompressedReader
     inner = reader_class(_FullReads(read, files, label, kind))

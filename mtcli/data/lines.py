@@ -172,7 +172,7 @@ def read_pairs(source: Path, target: Path) -> Iterator[tuple[str, str]]:
 def paired_lines(
     source: tuple[object, Iterable[str]], target: tuple[object, Iterable[str]]
 ) -> Iterator[tuple[str, str]]:
-    """Yield pairs of lines; each argument is a name for messages, and the lines."""
+    """Yield pairs of lines; each argument is a tuple of a name for messages and the lines."""
     (source_name, source_lines), (target_name, target_lines) = source, target
     sides = iter(source_lines), iter(target_lines)
     n_pairs = 0

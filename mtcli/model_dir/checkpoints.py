@@ -91,7 +91,7 @@ def snapshot(
 
 
 def inference_weights(tensors: Tensors) -> dict[str, Tensor]:
-    """Return the weights of a snapshot that validation and translation use.
+    """Return the weights in a snapshot for validation and translation.
 
     These are the moving average or, if there is none, the model weights.
     """

@@ -42,7 +42,7 @@ from mtcli.model_dir.layout import (
 from mtcli.model_dir.safety import check_contained, read_record
 
 # Format of the model directory, saved in config.yaml. Increment it when a change makes the
-# directory unreadable for older versions of mtcli. Versions 0.1.0 and 0.2.0 wrote format 1.
+# directory unreadable by older versions of mtcli. Versions 0.1.0 and 0.2.0 wrote format 1.
 FORMAT = 2
 _READABLE = (1, FORMAT)
 # Keys in the header of model.safetensors. The metadata has no separate version number: FORMAT

@@ -1,6 +1,6 @@
 """Checks for model directories from untrusted sources.
 
-`check_contained` refuses entries that lead out of the directory. `read_record` converts JSON to a
+`check_contained` rejects entries that point outside the directory. `read_record` converts JSON to a
 dataclass and verifies the type of each field.
 """
 

@@ -191,7 +191,7 @@ class RelativeAttention(DotProductAttention):
 
 
 def build_self_dot_product(config: AttentionConfig) -> DotProductAttention:
-    """Return the dot-product attention for self-attention, which may encode positions."""
+    """Return the dot-product attention for self-attention, with position encoding if configured."""
     match config.positions:
         case "rotary":
             return RotaryAttention(config.d_head)

@@ -135,11 +135,11 @@ class Lstm(nn.LSTM):
         return hidden, states
 
     def input_projection(self) -> tuple[Tensor, Tensor]:
-        """Return the weight and the bias that map the input to its part of the gates."""
+        """Return the weight and the bias that map the input to its contribution to the gates."""
         return self.weight_ih_l0, self.bias_ih_l0 + self.bias_hh_l0
 
     def step(self, gates: Tensor, recurrent_weight: DeferredMatrix, states: CellState) -> CellState:
-        """Return the state after one position, given the input's part of the gates [B, 4*D]."""
+        """Return the next state, given the input's contribution to the gates [B, 4*D]."""
         hidden, cell = states
         sums = recurrent_weight(hidden, gates)
         input_gate, forget_gate, candidate, output_gate = sums.chunk(4, dim=-1)  # torch's order
@@ -162,11 +162,11 @@ class Gru(nn.GRU):
         return hidden, (last,)
 
     def input_projection(self) -> tuple[Tensor, Tensor]:
-        """Return the weight and the bias that map the input to its part of the gates."""
+        """Return the weight and the bias that map the input to its contribution to the gates."""
         return self.weight_ih_l0, self.bias_ih_l0
 
     def step(self, gates: Tensor, recurrent_weight: DeferredMatrix, states: CellState) -> CellState:
-        """Return the state after one position, given the input's part of the gates [B, 3*D]."""
+        """Return the next state, given the input's contribution to the gates [B, 3*D]."""
         [hidden] = states
         width = hidden.size(-1)
         recurrent = recurrent_weight(hidden, self.bias_hh_l0)  # [B, 3*D]

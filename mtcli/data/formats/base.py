@@ -58,7 +58,7 @@ class Location:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """The file that is read; empty for standard input and archive members."""
+        """A tuple of the path; an empty tuple for standard input and archive members."""
         return () if self.opener or self.name == STDIN else (self.path,)
 
     def open(self) -> DecompressedReader:
