@@ -89,6 +89,7 @@ FILES: list[tuple[str, str | bytes, str]] = [
     ("x.xlf", EXTERNAL + xliff("", "<trans-unit>&a;</trans-unit>"), "x.xlf, line 1: the file"),
     ("x.po", 'msgid "a"\nmsgstr "b"\n\nmsgid "c"\nnonsense\n', "x.po, line 5: not valid PO"),
     ("x.po", 'msgid "a"\nmsgstr "b\n', "x.po, line 2: not valid PO"),
+    ("x.po", 'msgid ""\nmsgstr ""\n"Language: fr\\n"\n', "x.po translates to fr, not to de"),
     ("x.po", b'msgid "a"\nmsgstr "b\xff"\n', "x.po, line 2: not valid utf-8"),
     ("x.po", b'msgid ""\nmsgstr "charset=no-such\\n"\n', "x.po, line 1: not valid no-such"),
     ("x.po", 'msgid ""\nmsgstr "x"\n', "x.po has no messages"),

@@ -13,6 +13,7 @@ from mtcli.data.formats.base import (
     Row,
     join_lines,
 )
+from mtcli.data.formats.languages import match_language
 from mtcli.errors import DataError
 
 _MAX_SIZE = 256 << 20  # bytes; the entire catalog is read into memory
@@ -41,12 +42,22 @@ class PoFormat(CorpusFormat):
         language = _LANGUAGE.search(location.head())
         languages = location.languages
         target = language[1].decode() if language else None
+        if target and languages.target and not _is_same_language(languages.target, target):
+            raise DataError(
+                f"{location} translates to {target}, not to {languages.target}",
+                hint="set --target-lang to the language of the file, or use a different file",
+            )
         return OpenedCorpus(
             rows=_rows(location),
             descriptions=(location.describe("PO"),),
             languages=Languages(languages.source, languages.target or target),
             files=location.files,
         )
+
+
+def _is_same_language(one: str, other: str) -> bool:
+    """Return whether two codes are equal or one is a regional variant of the other."""
+    return bool(match_language(one, [other]) or match_language(other, [one]))
 
 
 def _rows(location: Location) -> Iterator[Row]:
