@@ -1,4 +1,4 @@
-"""Protocol between benchmarks/train.py and the training programs; needs only Python."""
+"""Protocol between benchmarks/train.py and the training programs. Standard library only."""
 
 import json
 import resource

@@ -36,7 +36,7 @@ def main() -> None:
 
 
 def report(window: int, n_rounds: int, is_causal: bool) -> None:
-    """Print one row per length; a round has one pass for each length and kind of attention."""
+    """Print one row per length; each round measures every length with each kind of attention."""
     passes = {n: [build_pass(n, size, is_causal) for size in (window, 0)] for n in LENGTHS}
     rounds = [{n: [run() for run in runs] for n, runs in passes.items()} for _ in range(n_rounds)]
     previous: tuple[int, int] | None = None  # length and memory of the previous row

@@ -116,7 +116,7 @@ def translate_bytes(translator, raw: bytes, options=FAST) -> tuple[list[str], Li
 
 
 @given(st.lists(st.binary().map(lambda raw: raw.replace(b"\n", b"")), max_size=8))
-def test_every_input_line_of_bytes_gets_one_output_line(translator, lines):
+def test_binary_input_produces_one_output_line_per_input_line(translator, lines):
     found, counts = translate_bytes(translator, b"".join(line + b"\n" for line in lines))
     assert len(found) == len(lines) == counts.n_lines
     assert counts.n_invalid == sum(

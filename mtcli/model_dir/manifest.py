@@ -159,7 +159,7 @@ def read_version_4(export: Path) -> tuple[dict[str, Fingerprint], Shortlist | No
 def have_same_hashes(
     first: Mapping[str, Fingerprint], second: Mapping[str, Fingerprint], names: Iterable[str]
 ) -> bool:
-    """Return whether the files `names` have the same hashes in the inputs of two exports."""
+    """Return whether two exports recorded the same hashes for the files in `names`."""
     hashes = [
         {name: inputs[name].sha256 for name in names if name in inputs}
         for inputs in (first, second)

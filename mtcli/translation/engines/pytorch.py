@@ -101,7 +101,7 @@ class TorchEngine(Engine):
         if weights is None:
             raise EngineError(
                 "the model has no attention (model.attention=none)",
-                hint="omit --alignment; models trained with the recipe rnn have attention",
+                hint="omit --alignment, or use a model with attention, such as the recipe rnn",
             )
         result: list[list[Sequence[Sequence[float]]]] = [[] for _ in n_best]
         for k, (i, hypothesis) in enumerate(pairs):
