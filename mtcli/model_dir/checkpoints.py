@@ -112,8 +112,8 @@ def save_checkpoint(directory: Path, tensors: Tensors, progress: Progress, *, ke
 def save_interim_checkpoint(directory: Path, tensors: Tensors, progress: Progress) -> None:
     """Write a checkpoint between validations, replacing the previous interim checkpoint.
 
-    Training resumes from it, but does not roll back to it after a divergence. The step of an interim
-    checkpoint depends on the clock or the user; the result of a run must not depend on them.
+    Training resumes from it, but does not roll back to it after a divergence. Its step depends on
+    the clock or the user; the result of a run must not depend on them.
     """
     save_with_checksum(directory / INTERIM_CHECKPOINT, tensors, progress.to_json())
 
