@@ -350,7 +350,7 @@ def test_a_directory_that_is_not_a_run_is_refused_and_left_unchanged(tiny_config
     (tmp_path / "photos" / "cat.jpg").write_bytes(b"meow")
     (tmp_path / "photos" / "config.yaml").write_text("title: unrelated")
     for path in (tmp_path / "photos", tmp_path / "photos" / "cat.jpg"):
-        with pytest.raises(CheckpointError, match="already exists and is not a run"):
+        with pytest.raises(CheckpointError, match="already exists and is not an mtcli run"):
             train_run(tiny_config, path, lambda _: None)
     assert {path.name for path in (tmp_path / "photos").iterdir()} == {"cat.jpg", "config.yaml"}
 
@@ -407,6 +407,6 @@ def test_settings_may_change_before_the_first_checkpoint(tiny_config, tmp_path):
 def test_fresh_does_not_change_a_directory_that_is_not_a_run(tiny_config, tmp_path):
     (tmp_path / "project").mkdir()
     (tmp_path / "project" / "README.md").write_text("mine")
-    with pytest.raises(CheckpointError, match="already exists and is not a run"):
+    with pytest.raises(CheckpointError, match="already exists and is not an mtcli run"):
         train_run(tiny_config, tmp_path / "project", lambda _: None, FRESH)
     assert (tmp_path / "project" / "README.md").read_text() == "mine"
