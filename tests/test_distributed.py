@@ -149,6 +149,7 @@ def train_with_small_memory(config, directory) -> None:
     train(config, directory)
 
 
+@pytest.mark.long
 def test_all_processes_split_a_batch_that_one_of_them_cannot_fit(config, tmp_path):
     train_in_processes(config, tmp_path / "large", 2)
     run_in_processes(train_with_small_memory, 2, config, tmp_path / "small")

@@ -76,6 +76,7 @@ def test_a_second_process_is_refused_with_the_pid_of_the_first(
     assert not (run / LOCK).exists()
 
 
+@pytest.mark.long
 def test_the_lock_file_of_a_killed_process_does_not_block_the_next_run(command, training, tmp_path):
     training.kill()
     training.wait(timeout=LIMIT)

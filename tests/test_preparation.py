@@ -246,6 +246,7 @@ def read_only_in_rank_0(config, directory):
     train_run(config, directory, ignore)
 
 
+@pytest.mark.long
 def test_the_first_process_of_each_machine_prepares_its_own_cache(tiny_config, tmp_path):
     """Each process is the first on its machine, and the machines do not share a directory."""
     run_in_processes(train_on_two_machines, 2, tiny_config, tmp_path)
