@@ -4,6 +4,7 @@ import io
 import itertools
 import os
 import shutil
+import signal
 import types
 from dataclasses import replace
 
@@ -24,7 +25,7 @@ from mtcli.data.corpus import CorpusReader
 from mtcli.distributed import Processes
 from mtcli.errors import CheckpointError, ConfigError, DataError
 from mtcli.model_dir.directory import load_saved_config
-from mtcli.reporting.events import Finished, Notice, StepDone
+from mtcli.reporting.events import Finished, Notice, StepDone, Stopped
 from mtcli.tokenizer import load_trained_tokenizer
 from mtcli.training import open_run, preparation
 from mtcli.training.preparation import Preparation
@@ -201,6 +202,18 @@ def test_the_cache_is_removed_when_training_is_complete(tiny_config, tmp_path):
     train_run(tiny_config, run, listen)
     assert has_cache == [True] * 12
     assert not (run / "cache").exists()
+
+
+def test_a_run_resumes_from_its_saved_settings_without_reading(tiny_config, tmp_path, monkeypatch):
+    def stop(event):
+        if isinstance(event, StepDone) and event.step == 6:
+            signal.raise_signal(signal.SIGTERM)
+
+    assert isinstance(train_run(tiny_config, tmp_path / "run", stop), Stopped)
+    forbid_reading(monkeypatch)
+    monkeypatch.chdir(tmp_path)  # the saved settings have file names without directories
+    resumed = train_run(load_saved_config(tmp_path / "run"), tmp_path / "run", ignore)
+    assert isinstance(resumed, Finished)
 
 
 def test_a_shared_cache_is_kept(tiny_config, tmp_path, monkeypatch):

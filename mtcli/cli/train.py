@@ -216,13 +216,13 @@ def train(
         from mtcli.training.run import RunOptions, train_run  # after the checks: it imports torch
 
         options = RunOptions(
-            fresh,
-            stop_after,
-            tensorboard,
-            tuple(plan),
-            request.has_corpus,
-            request.reader,
-            cache,
+            fresh=fresh,
+            stop_after=stop_after,
+            tensorboard=tensorboard,
+            plan=tuple(plan),
+            check_data=request.has_corpus,
+            reader=request.reader,
+            cache=cache,
         )
         result = train_run(resolved, out, display, options)
     _print_result(result, request)

@@ -17,17 +17,20 @@ def fingerprint(source: "CorpusSource", languages: Languages) -> str | None:
 
     The hash includes file names, because they can determine the format, but not directories.
     """
-    parts: list[object] = [languages.source, languages.target]
+    if any(is_read_once(names) for names in source.corpora):
+        return None
+    parts: list[object] = []
     with ThreadPoolExecutor() as pool:
-        if any(is_read_once(names) for names in source.corpora):
-            return None
         names = _without_directories(source).corpora
         opened_corpora = open_corpora(source.corpora, languages)
         for stripped, opened in zip(names, opened_corpora, strict=True):
             if not opened.version and not opened.files:
                 return None  # a dataset without a version
             digests = list(pool.map(file_digest, opened.files))
-            parts.append([stripped, opened.version, digests])
+            # The languages that were found, not only those that were given: a resumed run has saved
+            # them in its settings, and must get the same hash.
+            codes = opened.languages.source, opened.languages.target
+            parts.append([stripped, codes, opened.version, digests])
     return cache_key("corpus", parts)
 
 

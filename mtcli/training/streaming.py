@@ -1,7 +1,6 @@
 """Preparation of a run that streams its corpus: only the first pairs are read beforehand."""
 
 import hashlib
-from collections.abc import Callable
 from functools import cached_property
 
 from mtcli.data.corpus import Corpus, too_few_pairs
@@ -11,9 +10,13 @@ from mtcli.data.streaming import BLOCK_PAIRS, StreamedCorpus, read_head
 from mtcli.signals import run_interruptibly
 from mtcli.tokenizer import Tokenizers, train_tokenizers
 from mtcli.training.dataset import Dataset, DevSet
-from mtcli.training.preparation import Preparation, SplitSummary, describe_vocabulary, read_dev
-
-Notify = Callable[[str], None]
+from mtcli.training.preparation import (
+    Notify,
+    Preparation,
+    SplitSummary,
+    describe_vocabulary,
+    read_dev,
+)
 
 
 class StreamPreparation(Preparation):
