@@ -81,8 +81,8 @@ def test_one_error_lists_all_mismatched_weights(saved):
 def test_loading_refuses_an_unknown_format(saved):
     directory, _ = saved
     path = directory / "config.yaml"
-    path.write_text(path.read_text().replace("format: 2\n", "format: 7\n"))
-    with pytest.raises(CheckpointError, match="has format 7, .*reads formats 1 and 2"):
+    path.write_text(path.read_text().replace("format: 3\n", "format: 7\n"))
+    with pytest.raises(CheckpointError, match="has format 7, .*reads formats 1, 2, 3"):
         load_saved_config(directory)
 
 

@@ -43,8 +43,9 @@ from mtcli.model_dir.safety import check_contained, read_record
 
 # Format of the model directory, saved in config.yaml. Increment it when a change makes the
 # directory unreadable by older versions of mtcli. Versions 0.1.0 and 0.2.0 wrote format 1.
-FORMAT = 2
-_READABLE = (1, FORMAT)
+# Development versions of 0.3.0 wrote format 2.
+FORMAT = 3
+_READABLE = (1, 2, FORMAT)
 # Keys in the header of model.safetensors. The metadata has no separate version number: FORMAT
 # covers it. Readers refuse unknown fields, so a new field requires a new FORMAT.
 METADATA, CHECKSUMS = "mtcli", "checksums"
@@ -97,7 +98,7 @@ def load_saved_config(directory: Path) -> Config:
     if saved_format not in _READABLE:
         raise CheckpointError(
             f"{directory} has format {saved_format}, written by mtcli {creator}; this is mtcli "
-            f"{__version__}, which reads formats {' and '.join(map(str, _READABLE))}",
+            f"{__version__}, which reads formats {', '.join(map(str, _READABLE))}",
             hint="use the version of mtcli that wrote it, or a newer one",
         )
     return validate(tree, origin=str(path))
