@@ -2,13 +2,21 @@
 
 import logging
 import re
+from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
-from mtcli.data.formats.base import CorpusFormat, Location, OpenedCorpus, Row, join_lines
+from mtcli.data.formats.base import (
+    CorpusFormat,
+    Location,
+    OpenedCorpus,
+    ReadProgress,
+    Row,
+    join_lines,
+)
 from mtcli.data.formats.fields import NESTED, FieldChoice, choose_fields
 from mtcli.data.formats.languages import languages_from_names
 from mtcli.errors import DataError, MtcliError
@@ -64,11 +72,16 @@ class _FileFormat(CorpusFormat):
                     streaming=True,
                     cache_dir=cache,
                 )
+                selected = _Selected(location, n_rows=self.count_rows(location.path))
                 features = _features(dataset)
         except Exception as error:  # raised by pyarrow, fsspec or datasets
             raise _unreadable(location, error) from error
-        opened = _open_dataset(dataset, features, location, self.name.capitalize())
+        opened = _open_dataset(dataset, features, selected, self.name.capitalize())
         return replace(opened, files=location.files)
+
+    @abstractmethod
+    def count_rows(self, path: Path) -> int:
+        """Return the number of rows in a file; do not read their content."""
 
 
 class ParquetFormat(_FileFormat):
@@ -79,6 +92,12 @@ class ParquetFormat(_FileFormat):
     builder = "parquet"
     magic = (b"PAR1",)
 
+    def count_rows(self, path: Path) -> int:
+        """Return the number of rows in the metadata."""
+        from pyarrow import parquet
+
+        return int(parquet.read_metadata(path).num_rows)
+
 
 class ArrowFormat(_FileFormat):
     """An Arrow IPC file or stream; Feather version 2 is the same format."""
@@ -87,6 +106,19 @@ class ArrowFormat(_FileFormat):
     suffixes = (".arrow", ".feather")
     builder = "arrow"
     magic = (b"ARROW1", b"\xff\xff\xff\xff")
+
+    def count_rows(self, path: Path) -> int:
+        """Return the sum of the rows of all record batches, which are mapped, not read."""
+        import pyarrow
+
+        with pyarrow.memory_map(str(path)) as file:
+            if file.read(len(self.magic[0])) == self.magic[0]:
+                reader = pyarrow.ipc.open_file(file)
+                batches = map(reader.get_batch, range(reader.num_record_batches))
+            else:
+                file.seek(0)
+                batches = iter(pyarrow.ipc.open_stream(file))
+            return sum(batch.num_rows for batch in batches)
 
 
 class DatasetFormat(CorpusFormat):
@@ -124,9 +156,8 @@ class DatasetFormat(CorpusFormat):
                 f"{location}: no split {selected.split}; the dataset has no splits",
                 hint=f"omit the split: {location}",
             )
-        opened = _open_dataset(
-            dataset, _features(dataset), selected.location, "saved dataset", split
-        )
+        selected = replace(selected, split=split, n_rows=len(dataset))
+        opened = _open_dataset(dataset, _features(dataset), selected, "saved dataset")
         return replace(opened, files=_files(location.path))
 
 
@@ -152,7 +183,10 @@ class HubFormat(CorpusFormat):
         except Exception as error:  # raised by datasets, huggingface_hub, fsspec or HTTP
             raise _hub_error(location, error) from error
         split = selected.split or "train"
-        opened = _open_dataset(dataset, features, selected.location, "Hugging Face hub", split)
+        info = (builder.info.splits or {}).get(split)
+        n_rows = (info.num_examples or None) if info else None
+        selected = replace(selected, split=split, n_rows=n_rows)
+        opened = _open_dataset(dataset, features, selected, "Hugging Face hub")
         revision = str(builder.hash or "")
         return replace(opened, version=revision if _REVISION.fullmatch(revision) else "")
 
@@ -189,17 +223,18 @@ def _parse_hub_name(location: Location) -> HubName:
 
 @dataclass(frozen=True)
 class _Selected:
-    """A selected split, and a location whose selection has only the columns."""
+    """A location whose selection has only the columns, the selected split and its size."""
 
-    split: str
     location: Location
+    split: str = ""
+    n_rows: int | None = None  # None if unknown
 
 
 def _split_selection(location: Location) -> _Selected:
     """Separate the split from the columns; a selection has a split, two columns, or both."""
     n_names = len(location.selection)
     split = location.selection[0] if n_names in (1, 3) else ""
-    return _Selected(split, replace(location, selection=location.selection[bool(split) :]))
+    return _Selected(replace(location, selection=location.selection[bool(split) :]), split)
 
 
 def _choose_split(splits: list[str], selected: str, location: Location) -> str:
@@ -225,9 +260,10 @@ def _features(dataset: Any) -> dict[str, Any]:
 
 
 def _open_dataset(
-    dataset: Any, features: dict[str, Any], location: Location, kind: str, split: str = ""
+    dataset: Any, features: dict[str, Any], selected: _Selected, kind: str
 ) -> OpenedCorpus:
     """Choose the columns of a dataset and return its rows."""
+    location = selected.location
     nested = _nested_features(features)
     choice = choose_fields(list(features), location, list(nested))
     types = nested if choice.is_nested else features
@@ -238,11 +274,13 @@ def _open_dataset(
                 f"{location}: the column {name} has the type {type_}, not text",
                 hint=f"select other columns: {location}#SOURCE,TARGET",
             )
-    facts = [kind, f"split {split}" if split else "", f"columns {choice}"]
+    facts = [kind, f"split {selected.split}" if selected.split else "", f"columns {choice}"]
+    progress = ReadProgress.in_rows(selected.n_rows)
     return OpenedCorpus(
-        rows=_rows(dataset, choice, location),
+        rows=_rows(dataset, choice, location, progress),
         descriptions=(f"{location}: {', '.join(fact for fact in facts if fact)}",),
         languages=languages_from_names((choice.source, choice.target), location.languages),
+        progress=(progress,),
     )
 
 
@@ -253,7 +291,9 @@ def _nested_features(features: dict[str, Any]) -> dict[str, Any]:
     return dict.fromkeys(getattr(feature, "languages", None) or ())  # `Translation` feature
 
 
-def _rows(dataset: Any, choice: FieldChoice, location: Location) -> Iterator[Row]:
+def _rows(
+    dataset: Any, choice: FieldChoice, location: Location, progress: ReadProgress
+) -> Iterator[Row]:
     names = [NESTED] if choice.is_nested else [choice.source, choice.target]
     number = 0
     tables = dataset.select_columns(names).with_format("arrow").iter(batch_size=_BATCH_ROWS)
@@ -264,6 +304,7 @@ def _rows(dataset: Any, choice: FieldChoice, location: Location) -> Iterator[Row
             raise _unreadable(location, error, f"row {number + 1:,}") from error
         if table is None:
             return
+        progress.add(table.num_rows)
         for row in zip(*(_column(table, name, choice) for name in _sides(choice)), strict=True):
             number += 1
             yield tuple(_text(value, location, number) for value in row)
