@@ -22,7 +22,7 @@ from mtcli.data.line_store import (
     Lines,
     LineStore,
     aligned_blocks,
-    blocks_of,
+    encoded_blocks_of,
     exclude_lines,
     longest_line,
     take_lines,
@@ -79,8 +79,8 @@ class Corpus:
         """Hash of the pairs, independent of file names."""
         sha = hashlib.sha256()
         for lines in (self.source, self.target):
-            for block in blocks_of(lines):
-                sha.update(("\n".join(block) + "\n").encode())
+            for data in encoded_blocks_of(lines):
+                sha.update(data)
             sha.update(b"\n")
         return sha.hexdigest()
 
@@ -300,10 +300,11 @@ def hold_out(corpus: Corpus, n_pairs: int, seed: int = _SPLIT_SEED) -> tuple[Cor
     if n_dev == 0:
         raise too_few_pairs(len(corpus))
     dev = corpus.take(np.random.default_rng(seed).permutation(len(corpus))[:n_dev])
-    dev_sources = set(dev.source)
+    dev_sources = {line.encode() for line in dev.source}
     shared: list[int] = []
     start = 0
-    for block in blocks_of(corpus.source):
+    for data in encoded_blocks_of(corpus.source):
+        block = data.split(b"\n")[:-1]
         if not dev_sources.isdisjoint(block):
             shared += [start + i for i, line in enumerate(block) if line in dev_sources]
         start += len(block)
