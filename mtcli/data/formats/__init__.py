@@ -16,7 +16,8 @@ from mtcli.data.formats.base import (
     ReadProgress,
     Row,
 )
-from mtcli.data.formats.hf import ArrowFormat, DatasetFormat, HubFormat, ParquetFormat
+from mtcli.data.formats.hf import ArrowFormat, DatasetFormat, ParquetFormat
+from mtcli.data.formats.hub import HubFormat
 from mtcli.data.formats.jsonl import JsonlFormat
 from mtcli.data.formats.po import PoFormat
 from mtcli.data.formats.table import CsvFormat, TsvFormat
