@@ -517,7 +517,7 @@ def test_averaged_models_must_match_and_give_the_mean_of_their_weights(tiny_conf
         torch.testing.assert_close(tensor, (one[name] + two[name]) / 2)
     with pytest.raises(CheckpointError, match="already exists"):
         average_models([tmp_path / "1", tmp_path / "2"], tmp_path / "mean")
-    with pytest.raises(CheckpointError, match="has fewer than two saved sets of weights"):
+    with pytest.raises(CheckpointError, match="contains fewer than two sets of weights"):
         average_models([tmp_path / "1"], tmp_path / "new")
     wider = with_overrides(tiny_config, [("model.d_model", 32)])
     run(wider, tmp_path / "wider")
