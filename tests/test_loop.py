@@ -140,7 +140,7 @@ def test_the_estimated_steps_fill_the_remaining_time(tiny_config, tmp_path, cloc
     # A step takes 1 s, and every fourth step is followed by a validation that takes 1 s.
     assert estimate(0) - estimate(5) == 5 * 60 / 1.25
     assert 300 < estimate(0) < 10 * 60 / 1.25
-    with pytest.raises(ConfigError, match="leave time for fewer than 4 steps"):
+    with pytest.raises(ConfigError, match="there is time for fewer than 4 steps"):
         estimate(9.9)
 
 
