@@ -1,4 +1,4 @@
-"""Lines of text on disk, so that a corpus need not fit in memory."""
+"""Lines of text stored on disk, so that a corpus need not fit in memory."""
 
 import os
 import weakref
@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from mtcli.errors import DataError
 from mtcli.tokenizer import replace_surrogates
 
-_BLOCK_LINES, _BLOCK_CHARACTERS = 10_000, 1_000_000  # limits per block; a block ends at the first
+_BLOCK_LINES, _BLOCK_CHARACTERS = 10_000, 1_000_000  # a block ends when it reaches either limit
 
 
 class Lines(Sequence[str]):
-    """Sequence of lines that is read in blocks."""
+    """Base class for sequences of lines that are read in blocks."""
 
     def blocks(self) -> Iterator[list[str]]:
         """Yield the lines in order, in blocks of limited size."""
@@ -69,7 +69,7 @@ class LineStore(Lines):
 
     @classmethod
     def of(cls, lines: Iterable[str]) -> "LineStore":
-        """Return a store of `lines`."""
+        """Return a store that contains `lines`."""
         store = cls()
         for block in in_blocks(lines):
             store.append(block)
@@ -190,7 +190,7 @@ class SelectedLines(Lines):
     def take(self, rows: Sequence[int] | NDArray[np.int64]) -> list[str]:
         """Return the lines with the given row numbers, in the given order."""
         rows = np.asarray(rows, dtype=np.int64)
-        # Before the excluded row e with index i, there are e - i selected rows.
+        # If row e is excluded and i rows before it are, too, e - i selected rows precede it.
         shifts = self._excluded - np.arange(len(self._excluded))
         return self._lines.take(rows + np.searchsorted(shifts, rows, side="right"))
 

@@ -1,4 +1,4 @@
-"""Corpus formats, and parsing of corpus names: `[FORMAT:]PATH[#SELECTION]`."""
+"""List of corpus formats. Parses corpus names (`[FORMAT:]PATH[#SELECTION]`) and opens corpora."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -71,9 +71,10 @@ _EXAMPLE = "examples of corpora: train.en train.de, 'train.{en,de}', train.tsv.g
 
 
 def open_corpus(names: Sequence[str], languages: Languages = UNKNOWN_LANGUAGES) -> OpenedCorpus:
-    """Open a corpus given as one name in any format, or as two text files.
+    """Open a corpus: `names` is one corpus name in any format, or two text files.
 
-    Missing files and columns raise `DataError` here; invalid content raises it as `rows` is read.
+    This function raises `DataError` if files or columns are missing. Invalid content raises it
+    while `rows` is read.
     """
     match list(names):
         case [name]:
@@ -91,7 +92,7 @@ def open_corpus(names: Sequence[str], languages: Languages = UNKNOWN_LANGUAGES) 
 def open_corpora(
     corpora: Iterable[Sequence[str]], languages: Languages = UNKNOWN_LANGUAGES
 ) -> Iterator[OpenedCorpus]:
-    """Open corpora one after the other; languages found in one apply to the following ones."""
+    """Open corpora one after the other; languages found in one also apply to the next ones."""
     for names in corpora:
         opened = open_corpus(names, languages)
         languages = Languages(
@@ -104,7 +105,7 @@ def open_corpora(
 def find_languages(
     corpora: Iterable[Sequence[str]], languages: Languages = UNKNOWN_LANGUAGES
 ) -> Languages:
-    """Return `languages`, with unknown ones filled in from the corpora; do not open pipes."""
+    """Return `languages`; find unknown ones in the corpora, except in pipes."""
     for opened in open_corpora((c for c in corpora if not is_read_once(c)), languages):
         languages = opened.languages
     return languages
@@ -138,7 +139,7 @@ def _open_one(name: str, languages: Languages) -> OpenedCorpus:
 
 
 def _parse(name: str, languages: Languages) -> tuple[CorpusFormat | None, Location]:
-    """Return the format in the prefix, if any, and the location; do not split existing paths."""
+    """Return the format in the prefix, if any, and the location; existing paths have no prefix."""
     path, selection = _split_selection(name)
     for existing, selected in ((name, ()), (path, selection)):
         if exists(existing):
@@ -185,7 +186,7 @@ def _open_file(location: Location, format_: CorpusFormat | None) -> OpenedCorpus
 
 
 def recognize_format(location: Location) -> CorpusFormat:
-    """Return the format of a file, based on its suffix or else its content."""
+    """Return the format of a file, based on its suffix or, failing that, its content."""
     if not location.opener and location.path.is_dir():
         return _recognize_directory(location)
     suffix = suffix_of(location.name)
@@ -213,7 +214,7 @@ def _recognize_directory(location: Location) -> CorpusFormat:
 
 
 def _open_shards(locations: Sequence[Location], format_: CorpusFormat | None) -> OpenedCorpus:
-    """Open files that are read one after the other; the first one determines the languages."""
+    """Open several files as one corpus; the first file determines the languages."""
     opened = [_open_file(locations[0], format_)]
     languages = opened[0].languages
     for location in locations[1:]:

@@ -68,7 +68,7 @@ def completed_share(parts: Sequence[ReadProgress]) -> float | None:
 
 @dataclass(frozen=True)
 class Location:
-    """Location of a corpus: a file, a directory or a dataset, and the part of it to select."""
+    """Location of a corpus: a file, directory or dataset, and the selected part of it."""
 
     name: str  # path, "-" for stdin, or name on the hub
     selection: tuple[str, ...] = ()  # columns, archive members or a split: the part after "#"
@@ -87,7 +87,7 @@ class Location:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """A tuple of the path; an empty tuple for standard input and archive members."""
+        """The path in a tuple; an empty tuple for standard input, pipes and archive members."""
         return () if self.opener or self.name == STDIN else (self.path,)
 
     def open(self) -> DecompressedReader:
@@ -102,7 +102,7 @@ class Location:
         except DamagedFileError as error:
             raise error.at("line 1") from error
         if not head:
-            raise DataError(f"{self} is empty", hint="check how the file was made")
+            raise DataError(f"{self} is empty", hint="check how the file was created")
         return head
 
     def head_location(self) -> "Location":
@@ -118,7 +118,7 @@ class Location:
             yield from decoded_lines(file, str(self))
 
     def describe(self, *facts: str) -> str:
-        """Return a line that says how mtcli reads this file."""
+        """Return a line that describes how mtcli reads this file."""
         with self.open() as file:
             compression = file.compression
         return f"{self}: {', '.join(fact for fact in (*facts, compression) if fact)}"
@@ -126,7 +126,7 @@ class Location:
 
 @dataclass(frozen=True)
 class OpenedCorpus:
-    """An opened corpus. Iterating over `rows` reads it; all other fields are known beforehand."""
+    """An opened corpus. Only iterating over `rows` reads it; the other fields are already known."""
 
     rows: Iterator[Row]
     descriptions: tuple[str, ...]  # one per file: how mtcli reads it
@@ -151,7 +151,7 @@ class CorpusFormat(ABC):
 
     @abstractmethod
     def open(self, location: Location) -> OpenedCorpus:
-        """Open one file or dataset; read no more than its start."""
+        """Open one file or dataset, and read at most its start."""
 
 
 def join_lines(text: str) -> str:

@@ -49,7 +49,7 @@ class _FileFormat(CorpusFormat):
         return head.startswith(self.magic)
 
     def open(self, location: Location) -> OpenedCorpus:
-        """Open a file; the selection names the columns."""
+        """Open a file; the selection consists of column names."""
         head = location.head()  # also raises `DataError` if the file is missing
         if not head.startswith(self.magic):
             raise DataError(
@@ -57,7 +57,7 @@ class _FileFormat(CorpusFormat):
             )
         datasets = import_datasets()
         try:
-            # The builder locks a file in its cache directory, even when streaming.
+            # Even when streaming, the builder creates a lock file in its cache directory.
             with TemporaryDirectory() as cache:
                 dataset = datasets.load_dataset(
                     self.builder,
@@ -116,7 +116,7 @@ class ArrowFormat(_FileFormat):
 
 
 class DatasetFormat(CorpusFormat):
-    """A directory saved with `save_to_disk`; the selection names a split, columns, or both."""
+    """A directory saved with `save_to_disk`; the selection is a split, two columns, or both."""
 
     name = "dataset"
     reads_streams = False
@@ -189,7 +189,7 @@ def _files(directory: Path) -> tuple[Path, ...]:
 
 
 def features_of(dataset: Any) -> dict[str, Any]:
-    """Return the features of a dataset; read its first row if they are not known."""
+    """Return the features of a dataset; if they are unknown, derive them from the first row."""
     if dataset.features is not None:
         return dict(dataset.features)
     first: dict[str, Any] = next(iter(dataset.take(1)), {})

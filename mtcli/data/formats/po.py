@@ -1,4 +1,4 @@
-"""PO: message catalogs of gettext."""
+"""PO files: gettext message catalogs."""
 
 import re
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ _SYNTAX_ERROR = re.compile(r"line (\d+)\)?:? *(.*)")
 
 
 class PoFormat(CorpusFormat):
-    """A PO file: msgid is the source, msgstr the target; fuzzy translations are not used."""
+    """A PO file: msgid is the source and msgstr is the target; fuzzy translations are not used."""
 
     name = "po"
     suffixes = (".po",)
@@ -39,7 +39,7 @@ class PoFormat(CorpusFormat):
         return bool(_MSGID.search(head))
 
     def open(self, location: Location) -> OpenedCorpus:
-        """Open the file; find the target language in its header."""
+        """Open the file and find the target language in its header."""
         language = _LANGUAGE.search(location.head())
         languages = location.languages
         target = language[1].decode() if language else None
@@ -102,7 +102,7 @@ def _parse(location: Location) -> Any:
     try:
         text = content.decode(encoding).removeprefix("\ufeff")
         _check_syntax(text, location)
-        # polib splits a str at U+2028 and similar characters too, but a file only at line endings.
+        # polib splits a file only at line endings, but a str also at U+2028 and similar characters.
         with NamedTemporaryFile("w", suffix=".po", encoding="utf-8", newline="") as file_for_polib:
             file_for_polib.write(text)
             file_for_polib.flush()

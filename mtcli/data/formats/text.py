@@ -22,7 +22,7 @@ _BRACES = re.compile(r"(.*)\{([^{},]+),([^{},]+)\}(.*)", re.DOTALL)
 
 
 class TextFormat(CorpusFormat):
-    """Two text files, named together: `corpus.{en,de}`, or `corpus` for corpus.en and corpus.de."""
+    """Two text files with one name: `corpus.{en,de}` or `corpus` for corpus.en and corpus.de."""
 
     name = "text"
     reads_streams = False
@@ -40,7 +40,7 @@ class TextFormat(CorpusFormat):
 
 
 def expand_pair(name: str, languages: Languages) -> tuple[str, str] | None:
-    """Return the two file names for a name with braces or for a prefix; None if it is neither."""
+    """Return the two file names that a name with braces or a prefix stands for, or None."""
     if match := _BRACES.fullmatch(name):
         before, first, second, after = match.groups()
         return f"{before}{first}{after}", f"{before}{second}{after}"

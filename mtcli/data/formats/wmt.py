@@ -48,7 +48,7 @@ class TestSet:
 class WmtFormat(CorpusFormat):
     """A WMT test set: one XML file, or two SGML files (source and reference).
 
-    The selection names translators in an XML file, or the reference file of an SGML source.
+    For an XML file, the selection lists translators. For an SGML source, it is the reference file.
     """
 
     name = "wmt"
@@ -134,7 +134,7 @@ def _translator(reference: Element) -> str:
 
 
 def _complete(languages: Languages, doc: Element) -> Languages:
-    """Return `languages`, with unknown ones filled in from a document."""
+    """Return `languages`; take unknown ones from a document."""
     codes = {local_name(item): item.get("lang") for item in reversed(doc)}
     return Languages(languages.source or codes.get("src"), languages.target or codes.get("ref"))
 
