@@ -94,7 +94,7 @@ def test_damaged_data_is_reported(suffix, tmp_path):
         list(read_lines(path))
 
 
-def test_damage_that_decompresses_to_garbage_is_not_an_encoding_error(tmp_path):
+def test_damage_that_decompresses_to_garbage_is_not_reported_as_an_encoding_error(tmp_path):
     path = tmp_path / "corpus.en.gz"
     data = bytearray(COMPRESS[".gz"](TEXT.encode()))
     middle = len(data) // 2

@@ -57,7 +57,7 @@ def test_a_line_of_several_megabytes_is_dropped_and_counted(tiny_config, tmp_pat
     assert isinstance(train_run(tiny_config, tmp_path / "without", ignore), Finished)
 
 
-def test_dev_files_are_filtered_too(tiny_config, corpus_files, tmp_path):
+def test_dev_files_are_also_filtered(tiny_config, corpus_files, tmp_path):
     dev = [tmp_path / "dev.en", tmp_path / "dev.de"]
     for path, original in zip(dev, corpus_files, strict=True):
         shutil.copy(original, path)

@@ -444,7 +444,7 @@ def test_the_best_candidate_becomes_the_model_and_is_reported(tiny_config, tmp_p
 
 
 def test_a_candidate_must_beat_all_earlier_candidates(tiny_config, tmp_path, monkeypatch):
-    losses = iter([0.1, 0.2])  # the mean and the last step: lower than all validations
+    losses = iter([0.1, 0.2])  # of the mean and of the last step; lower than in all validations
     measure = Run.measure
 
     def fake_measure(self, weights=None):

@@ -1,4 +1,4 @@
-"""Model directories from untrusted sources: links are not followed, and damage is reported."""
+"""Model directories from untrusted sources: mtcli follows no links and reports damaged files."""
 
 import json
 import os

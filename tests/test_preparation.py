@@ -90,7 +90,8 @@ def test_the_languages_of_the_corpus_are_saved(tiny_config, tmp_path):
     train_run(tiny_config, tmp_path / "run", ignore)
     data = load_saved_config(tmp_path / "run").data
     assert (data.source_lang, data.target_lang) == ("en", "de")
-    again = train_run(tiny_config, tmp_path / "run", ignore)  # not a changed setting
+    # The saved languages do not count as changed settings.
+    again = train_run(tiny_config, tmp_path / "run", ignore)
     assert isinstance(again, Finished)
 
 

@@ -1,4 +1,4 @@
-"""A signal ends preparation or finishing at once; during steps, it saves a checkpoint."""
+"""Signals stop a run immediately; during training steps, they save a checkpoint first."""
 
 import os
 import re
