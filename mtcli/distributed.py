@@ -206,4 +206,4 @@ def processes(device: torch.device) -> Iterator[Processes]:
     )
     _GROUPS.append(dist.group.WORLD)
     yield group
-    dist.destroy_process_group()  # not after an error: other ranks might not respond
+    dist.destroy_process_group()  # skipped after an error, when other ranks may not respond

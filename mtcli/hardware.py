@@ -88,10 +88,10 @@ def usable_memory() -> int:
 
 def _cpu_quotas() -> Iterator[int]:
     """Yield the CPU quotas of all control groups of this process, in whole cores."""
-    for group in _control_groups():  # version 2
+    for group in _control_groups():  # control groups, version 2
         quota, _, period = _read(group / "cpu.max").partition(" ")
         yield from _quota_cores(quota, period)
-    for group in _control_groups("cpu"):  # version 1
+    for group in _control_groups("cpu"):  # control groups, version 1
         quota, period = (_read(group / f"cpu.cfs_{name}_us") for name in ("quota", "period"))
         yield from _quota_cores(quota, period)
 
@@ -234,5 +234,5 @@ def is_out_of_memory(error: RuntimeError) -> bool:
     """Return whether `error` means that torch could not allocate memory."""
     import torch
 
-    is_cpu = "can't allocate memory" in str(error)  # torch has no class for this
+    is_cpu = "can't allocate memory" in str(error)  # torch has no exception class for this
     return isinstance(error, torch.OutOfMemoryError) or is_cpu

@@ -125,7 +125,7 @@ def test_a_file_without_read_permission_is_reported(tmp_path, monkeypatch):
 
 
 def plain_lines(data: bytes) -> list[str]:
-    """Return the lines, read one by one."""
+    """Return the lines in `data`, without decoding it in blocks."""
     raw = data.removeprefix(b"\xef\xbb\xbf").split(b"\n")
     return [line.removesuffix(b"\r").decode() for line in (raw if raw[-1] else raw[:-1])]
 

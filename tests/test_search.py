@@ -133,8 +133,8 @@ def test_search_stops_even_if_the_best_candidate_ended_in_an_earlier_step():
 
 def test_finished_sentences_are_removed_from_the_batch():
     model = Trigram(0)
-    model.table[A] = log_probs(0.99, 0.005, 0.005)  # after A: EOS, almost surely
-    model.table[B] = log_probs(0.0, 0.5, 0.5)  # after B: never EOS
+    model.table[A] = log_probs(0.99, 0.005, 0.005)  # after A, EOS is almost certain
+    model.table[B] = log_probs(0.0, 0.5, 0.5)  # after B, EOS is impossible
     model.table[:, A] = model.table[:, B] = model.table[B, B]
     search(model, [A, B], SearchOptions(beam_size=1, max_length=6))
     assert model.n_rows == [2, 1, 1, 1, 1, 1]

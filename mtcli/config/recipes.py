@@ -23,7 +23,7 @@ class Recipe:
 
     @property
     def name(self) -> str:
-        """Name for `--config`."""
+        """Name of the recipe, for `--config`."""
         return self.path.stem
 
     @property

@@ -15,7 +15,7 @@ class AttentionMask:
     n_keys: int
     device: torch.device
     is_token: Tensor | None = None  # [B, S], False for padding keys; None: no padding
-    start: int = 0  # key position of the first query
+    start: int = 0  # position of the first query among the keys
     is_causal: bool = False  # attend only to the query's own position and earlier ones
     window: int | None = None  # maximum distance in either direction
 

@@ -29,9 +29,9 @@ class DeferredMatrix:
         self.transposed = transposed.contiguous() if self.needs_gradient else transposed
 
     def __call__(self, x: Tensor, addend: Tensor | None = None) -> Tensor:
-        """Multiply `x` [..., n, d_in] by the matrix [..., d_out, d_in]: [..., n, d_out].
+        """Return `x` [..., n, d_in] times the transposed matrix [..., d_in, d_out].
 
-        `addend`, such as a bias, is added to the product.
+        `addend`, such as a bias, is added to the product [..., n, d_out].
         """
         x = x.to(self.matrix.dtype)
         addend = None if addend is None else addend.to(x.dtype)

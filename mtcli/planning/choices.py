@@ -196,7 +196,7 @@ def _choose_steps(draft: _Draft, stats: CorpusStats, hardware: Hardware, size: S
     work = estimate_workload(config, stats)
     epochs = look_up(_EPOCHS, stats.n_pairs)
     desired = max(_MIN_STEPS, math.ceil(epochs * work.tokens / step_tokens(config, work)))
-    # 5% of the time is for validations.
+    # Reserve 5% of the time for validations.
     possible = int(0.95 * size.minutes * 60 / step_seconds(config, work, hardware))
     reason = f"about {epochs} epochs"
     if desired == _MIN_STEPS:

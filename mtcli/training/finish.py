@@ -144,7 +144,7 @@ def _export(run: Run) -> None:
         return
     except (MtcliError, OSError) as error:
         run.report(Notice("export failed; the model is complete and works with --engine torch"))
-        # Do not log paths: a model can be shared.
+        # Do not log paths, because the model may be shared.
         listener(Notice(f"  {error}"))
         listener(Notice(f"  to try again, run `mtcli export {run.directory}`"))
         return

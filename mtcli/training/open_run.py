@@ -233,7 +233,7 @@ def _get_tokenizers(
         if config.tokenizer.model:
             tokenizers = load_trained_tokenizer(config.tokenizer.model)
             notify(
-                f"vocabulary: {len(tokenizers.source):,} pieces of {config.tokenizer.model.name}"
+                f"vocabulary: {len(tokenizers.source):,} pieces from {config.tokenizer.model.name}"
             )
             return tokenizers
         return preparation.train_vocabulary(notify)

@@ -70,7 +70,7 @@ class LineTranslator:
         n_positions = self.engine.n_positions
         if n_positions is not None and options.max_length > n_positions:
             raise EngineError(
-                f"max_length={options.max_length} is more than the model's {n_positions} positions",
+                f"max_length={options.max_length} exceeds the model's {n_positions} positions",
                 hint="use a smaller --max-length, or --engine torch (unless positions are learned)",
             )
 

@@ -100,7 +100,7 @@ class OpenedCorpus:
     """An opened corpus. Only iterating over `rows` reads it; the other fields are already known."""
 
     rows: Iterator[Row]
-    descriptions: tuple[str, ...]  # one per file: how mtcli reads it
+    descriptions: tuple[str, ...]  # for each file, how mtcli reads it
     languages: Languages = Languages()
     files: tuple[Path, ...] = ()  # all files that `rows` reads
     version: str = ""  # content version of a corpus that is not in `files`; "" if unknown
