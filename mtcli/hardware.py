@@ -54,7 +54,7 @@ class Hardware:
 
     cores: int
     memory: int  # bytes
-    gflops: float  # float32 matrix products on all cores combined
+    gflops: float  # speed of float32 matrix products on all cores together
     gpu: Gpu | None = None
 
     @property
@@ -112,7 +112,7 @@ def _control_groups(controller: str = "") -> list[Path]:
     """Return the directories of the process's control group and of all its parents.
 
     Every level can set a limit. Version 2 has a single tree; version 1 has one tree per
-    `controller`. In a container, the path may be that of the host, where only the root exists.
+    `controller`. A container may report a path on the host; then only the root directory exists.
     """
     root = _CGROUPS / controller
     for line in _read(_OWN_CGROUPS).splitlines():

@@ -104,7 +104,7 @@ def _check(name: str, value: Any, limits: Limits) -> None:
     if not is_number:
         expected = "an integer" if is_integer else "a number"
         raise OptionsError(f"{name}={value!r} is not {expected}")
-    if not limits.low <= value <= limits.high:  # False for NaN
+    if not limits.low <= value <= limits.high:  # also refuses NaN
         raise OptionsError(f"{name}={value} is not between {limits.low} and {limits.high}")
 
 

@@ -175,7 +175,7 @@ def decompress(
 ) -> DecompressedReader:
     """Return a reader that decompresses the data from `read`; closing it closes `files`.
 
-    Error messages contain `label` and, if `read` itself decompresses data, its format `kind`.
+    `label` names the data in error messages; `kind` is the format that `read` itself decompresses.
     """
     reader_class = _StreamReader if is_stream else DecompressedReader
     inner = reader_class(_FullReads(read, files, label, kind))

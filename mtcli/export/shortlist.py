@@ -177,9 +177,9 @@ def estimate_speedup(
 ) -> float:
     """Return the work without the shortlist divided by the work with it.
 
-    The work of a batch is counted in multiplications: the encoder matrices once per source
-    position; the decoder matrices, and one row of the output layer per candidate, once per target
-    position of each hypothesis.
+    The work is the number of multiplications. The encoder matrices are applied once per source
+    position. The decoder matrices, and one row of the output layer per candidate, are applied once
+    per target position of each hypothesis.
     """
     per_source, per_target = (
         sum(

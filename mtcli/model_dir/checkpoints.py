@@ -76,7 +76,7 @@ class Checkpoint:
     tensors: Tensors  # empty except on rank 0
 
     def group(self, name: str) -> dict[str, Tensor]:
-        """Return the tensors of `model`, `optimizer` or `average` (the moving average)."""
+        """Return the tensors of the group `name`: model, optimizer or average (moving average)."""
         return _select_prefix(name, self.tensors)
 
 

@@ -148,7 +148,7 @@ def _check_can_create(directory: Path) -> None:
 
 
 def check_settings(directory: Path, config: Config) -> None:
-    """Raise `CheckpointError` if a run with saved weights has settings other than `config`."""
+    """Raise `CheckpointError` if the settings of a run with saved weights differ from `config`."""
     if not has_saved_weights(directory):
         return
     if changed := _differences(directory, config):
@@ -197,7 +197,7 @@ def _differences(directory: Path, config: Config) -> list[str]:
 
 
 def _with_corpora_of(saved: DataConfig, data: DataConfig) -> DataConfig:
-    """Return `data` with the corpora of `saved` and, where not set, the languages of `saved`."""
+    """Return `data` with the corpora of `saved`, and with its languages unless `data` has any."""
     return data.model_copy(
         update={
             "train": saved.train,

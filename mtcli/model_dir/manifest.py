@@ -53,7 +53,7 @@ class Fingerprint:
 
 @dataclass(frozen=True)
 class Shortlist:
-    """Whether to use the vocabulary map by default, and the numbers behind this decision."""
+    """Whether to use the vocabulary map by default, and the results that this is based on."""
 
     is_on: bool
     bleu: float
@@ -98,7 +98,7 @@ class Manifest:
         )
 
     def uses_shortlist(self, requested: bool | None) -> bool:
-        """Return whether to use the vocabulary map; None means the model's default."""
+        """Return whether to use the vocabulary map; if `requested` is None, use the default."""
         if requested is None:
             return self.shortlist is not None and self.shortlist.is_on
         return requested

@@ -80,7 +80,10 @@ class _Draft:
 
 
 def choose(stats: CorpusStats, hardware: Hardware, fixed: Fixed) -> list[Choice]:
-    """Choose all relevant settings that are not in `fixed`, for the time budget in it, if any."""
+    """Choose all relevant settings that are not in `fixed`.
+
+    If `fixed` has a time budget (`train.minutes`), the chosen model fits it.
+    """
     size = choose_size(stats, hardware, _fixed_number(fixed, "train.minutes"))
     draft = _Draft(fixed)
     _choose_vocabulary(draft, stats, size)
@@ -158,7 +161,7 @@ def _choose_dev_and_batch_size(draft: _Draft, stats: CorpusStats, size: SizeChoi
 
 
 def _fit_batch_in_memory(draft: _Draft, stats: CorpusStats, hardware: Hardware) -> None:
-    """Halve the batch until it fits in memory; accumulate to keep the tokens per step."""
+    """Halve the batch size until it fits in memory; accumulate batches to keep the step size."""
     if {"data.batch_tokens", "train.accumulate"} & draft.fixed.keys():
         return
     *others, last = draft.choices
@@ -251,7 +254,7 @@ def _choose_n_heads(width: int, fixed: Fixed) -> int:
 
 
 def _fixed_number(fixed: Fixed, key: str) -> float | None:
-    """Return the user's value, not validated yet, if it is a positive finite number, or None."""
+    """Return the user's value if it is a positive finite number, else None."""
     value = fixed.get(key)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None

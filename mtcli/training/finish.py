@@ -155,7 +155,7 @@ def _export(run: Run) -> None:
 def export_with_shortlist(
     directory: Path, train_set: EncodedCorpus, dev: Corpus
 ) -> Shortlist | None:
-    """Export the model with a shortlist; decide on the dev pairs whether to enable it by default.
+    """Export the model with a shortlist; the scores on `dev` decide whether it is enabled.
 
     The speedup is not measured but estimated from operation counts, so that the decision does not
     depend on the load of the machine. Language models have no shortlist.

@@ -34,7 +34,7 @@ class StopRequest:
 
     @contextmanager
     def during_steps(self) -> Iterator[None]:
-        """Run the training steps in the block; the first signal only requests a stop."""
+        """Run the block, which executes the steps; the first signal only requests a stop."""
         self.raise_pending()
         self._is_in_steps = True
         try:

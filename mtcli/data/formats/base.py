@@ -58,7 +58,7 @@ class Location:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """The path in a tuple; an empty tuple for standard input, pipes and archive members."""
+        """The file, as a tuple of one path; empty for standard input, pipes and archive members."""
         return () if self.opener or self.name == STDIN else (self.path,)
 
     def open(self) -> DecompressedReader:
