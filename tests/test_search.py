@@ -32,7 +32,7 @@ class Trigram(TranslationModel):
     def __init__(self, seed: int) -> None:
         super().__init__()
         table = torch.rand(6, 6, 6, generator=torch.Generator().manual_seed(seed))
-        table[..., : BOS + 1] = 0  # never output
+        table[..., : BOS + 1] = 0  # these tokens are never output
         self.table = (table / table.sum(dim=-1, keepdim=True)).log()
         self.n_rows: list[int] = []
 

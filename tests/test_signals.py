@@ -233,7 +233,7 @@ def wait_for_exit(process: subprocess.Popen) -> tuple[int, str]:
 
 
 def start(arguments: list, *, script: str = "") -> subprocess.Popen:
-    """Start `mtcli train` after the Python code `script`."""
+    """Start a process that runs the Python code `script` and then `mtcli train`."""
     code = f"import sys\n{script}\nfrom mtcli.__main__ import main\nmain()\n"
     command = [sys.executable, "-c", code] if script else MTCLI
     return subprocess.Popen(

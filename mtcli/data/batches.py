@@ -1,4 +1,4 @@
-"""Batches of pairs with similar lengths, whose content and order depend only on the seed.
+"""Batches of pairs with similar lengths. Their content and order depend only on the seed.
 
 Target tokens are the labels that count in the loss: target pieces and EOS, without padding.
 """

@@ -59,8 +59,8 @@ class _StreamReader(DecompressedReader):
 class _FullReads(io.RawIOBase):
     """Raw stream that fills the buffer in every read but the last; raises `DataError` on failure.
 
-    The error is raised after all data before it has been returned, so that readers can report the
-    line of the error.
+    It first returns all data that precedes an error, so that readers can report the line of the
+    error.
     """
 
     def __init__(self, read: Read, files: Sequence[Any], label: str, kind: str) -> None:

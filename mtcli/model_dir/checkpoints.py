@@ -124,7 +124,7 @@ def load_checkpoint(
 ) -> Checkpoint | None:
     """Return the latest readable checkpoint, or None; report damaged ones with `notify`.
 
-    With `validated`, ignore the interim checkpoint.
+    If `validated` is true, ignore the interim checkpoint.
     """
     paths = checkpoint_paths(directory)
     if not validated and (directory / INTERIM_CHECKPOINT).exists():

@@ -197,7 +197,7 @@ def _differences(directory: Path, config: Config) -> list[str]:
 
 
 def _with_corpora_of(saved: DataConfig, data: DataConfig) -> DataConfig:
-    """Return `data` with the corpora of `saved`, and with its languages unless `data` has any."""
+    """Return `data` with the corpora and, if `data` has none, the languages of `saved`."""
     return data.model_copy(
         update={
             "train": saved.train,

@@ -1,4 +1,4 @@
-"""Attention masks: causal, padding and local window; blocks for local attention."""
+"""Attention masks (causal, padding, local window), and blocks for local attention."""
 
 from dataclasses import dataclass
 

@@ -165,7 +165,7 @@ def _advance(beams: _Beams, best: _Candidates, has_ended: Tensor, is_active: Ten
 
 
 def finish_hypothesis(tokens: list[int], log_prob: float, penalty: float, eos: int) -> Hypothesis:
-    """Return the scored hypothesis; `tokens` ends with EOS unless it was truncated."""
+    """Return the scored hypothesis; `tokens` ends with EOS unless search reached the limit."""
     score = log_prob / len(tokens) ** penalty  # EOS counts, as in CTranslate2
     is_truncated = tokens[-1] != eos
     return Hypothesis(score, tuple(tokens if is_truncated else tokens[:-1]), is_truncated)
