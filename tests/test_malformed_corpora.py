@@ -12,7 +12,7 @@ import pytest
 
 import corpus_files
 from corpus_files import WRITERS
-from mtcli.data.formats import Languages, hf, open_corpus
+from mtcli.data.formats import Languages, hub, open_corpus
 from mtcli.errors import DataError
 
 EN_DE = Languages("en", "de")
@@ -357,7 +357,7 @@ def test_hub_errors_have_a_hint(monkeypatch, error, message):
     def fail(_):
         raise error
 
-    monkeypatch.setattr(hf, "load_builder", fail)
+    monkeypatch.setattr(hub, "load_builder", fail)
     text = read("hf:x/y#dev")
     assert text.startswith("cannot open hf:x/y: ")
     assert message in text

@@ -26,6 +26,7 @@ _ZSTD_READ = 1 << 12  # bytes per read; small, because pyarrow loses the data of
 _DAMAGED_HINT = "copy or download the file again"
 
 Read = Callable[[int], bytes]
+OnRead = Callable[[int], None]  # receives the number of bytes of each read
 
 
 class DamagedFileError(DataError):
@@ -142,15 +143,31 @@ def open_stream(name: str) -> DecompressedReader:
     return decompress(file.read, [file], name, is_stream=True)
 
 
-def open_decompressed(name: str) -> DecompressedReader:
-    """Open a file, or standard input for "-"; decompress gzip, bzip2, xz and zstd."""
+def open_decompressed(name: str, on_read: OnRead | None = None) -> DecompressedReader:
+    """Open a file, or standard input for "-"; decompress gzip, bzip2, xz and zstd.
+
+    `on_read` counts the bytes of a file before they are decompressed.
+    """
     if name == STDIN:
         if sys.stdin is None:
             raise DataError("standard input is closed", hint="pass a file instead of -")
         file: Any = sys.stdin.buffer
         return decompress(getattr(file, "read1", file.read), [], "standard input", is_stream=True)
     file = _open_file(name)
-    return decompress(file.read, [file], name)
+    return decompress(count_reads(file.read, on_read), [file], name)
+
+
+def count_reads(read: Read, on_read: OnRead | None) -> Read:
+    """Return `read`, with a call of `on_read` after each read."""
+    if on_read is None:
+        return read
+
+    def read_and_count(n_bytes: int) -> bytes:
+        chunk = read(n_bytes)
+        on_read(len(chunk))
+        return chunk
+
+    return read_and_count
 
 
 def _open_file(name: str) -> BinaryIO:

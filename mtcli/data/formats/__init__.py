@@ -13,9 +13,11 @@ from mtcli.data.formats.base import (
     Languages,
     Location,
     OpenedCorpus,
+    ReadProgress,
     Row,
 )
-from mtcli.data.formats.hf import ArrowFormat, DatasetFormat, HubFormat, ParquetFormat
+from mtcli.data.formats.hf import ArrowFormat, DatasetFormat, ParquetFormat
+from mtcli.data.formats.hub import HubFormat
 from mtcli.data.formats.jsonl import JsonlFormat
 from mtcli.data.formats.po import PoFormat
 from mtcli.data.formats.table import CsvFormat, TsvFormat
@@ -171,13 +173,16 @@ def _open_file(location: Location, format_: CorpusFormat | None) -> OpenedCorpus
     if is_pipe(location.name):
         stream = open_stream(location.name)
         location = replace(location, opener=lambda: stream)
+    elif location.path.is_file():
+        location = replace(location, progress=ReadProgress(location.path.stat().st_size))
     format_ = format_ or recognize_format(location)
     if location.opener and not format_.reads_streams:
         raise DataError(
             f"{location}: the format {format_.name} cannot be read from a pipe",
             hint="save it to a file and pass the file",
         )
-    return format_.open(location)
+    opened = format_.open(location)
+    return opened if opened.progress else replace(opened, progress=(location.progress,))
 
 
 def recognize_format(location: Location) -> CorpusFormat:
@@ -220,6 +225,7 @@ def _open_shards(locations: Sequence[Location], format_: CorpusFormat | None) ->
         languages=languages,
         files=tuple(chain.from_iterable(shard.files for shard in opened)),
         version=" ".join(shard.version for shard in opened if shard.version),
+        progress=tuple(chain.from_iterable(shard.progress for shard in opened)),
     )
 
 

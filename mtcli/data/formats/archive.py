@@ -10,10 +10,18 @@ from mtcli.data.compression import (
     ZIP_MAGIC,
     DecompressedReader,
     Read,
+    count_reads,
     decompress,
     suffix_of,
 )
-from mtcli.data.formats.base import CorpusFormat, Languages, Location, OpenedCorpus, Row
+from mtcli.data.formats.base import (
+    CorpusFormat,
+    Languages,
+    Location,
+    OpenedCorpus,
+    ReadProgress,
+    Row,
+)
 from mtcli.data.formats.fields import check_two
 from mtcli.data.formats.languages import language_of_file, match_language
 from mtcli.data.lines import paired_lines
@@ -147,11 +155,14 @@ def _check_member(member: ZipInfo, location: Location) -> None:
 
 def _member_location(location: Location, member: ZipInfo) -> Location:
     label = f"{location}, member {member.filename}"
-    opener = partial(_open_zip_member, location.name, member.filename, label)
-    return Location(label, languages=location.languages, opener=opener)
+    progress = ReadProgress(member.file_size)
+    opener = partial(_open_zip_member, location.name, member.filename, label, progress)
+    return Location(label, languages=location.languages, opener=opener, progress=progress)
 
 
-def _open_zip_member(archive_name: str, member: str, label: str) -> DecompressedReader:
+def _open_zip_member(
+    archive_name: str, member: str, label: str, progress: ReadProgress
+) -> DecompressedReader:
     try:
         archive = ZipFile(archive_name)
         try:
@@ -164,7 +175,7 @@ def _open_zip_member(archive_name: str, member: str, label: str) -> Decompressed
             f"cannot read {label}: {error}", hint="copy or download the file again"
         ) from error
     read1: Read = file.read1  # type: ignore[attr-defined]  # defined by ZipExtFile
-    return decompress(read1, [file, archive], label, "zip")
+    return decompress(count_reads(read1, progress.add), [file, archive], label, "zip")
 
 
 def _open_pair(places: Sequence[Location], location: Location) -> OpenedCorpus:
@@ -181,6 +192,7 @@ def _open_pair(places: Sequence[Location], location: Location) -> OpenedCorpus:
             languages.target or language_of_file(names[1]),
         ),
         files=location.files,
+        progress=(source.progress, target.progress),
     )
 
 
@@ -198,4 +210,5 @@ def _open_member(member: Location, location: Location) -> OpenedCorpus:
             f"{member}: the format {format_.name} cannot be read inside an archive",
             hint=f"extract it with `unzip {location}`, then pass the extracted file",
         )
-    return format_.open(member)
+    opened = format_.open(member)
+    return opened if opened.progress else replace(opened, progress=(member.progress,))

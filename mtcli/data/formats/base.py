@@ -6,7 +6,7 @@ one or more target lines. Only test sets have more than one target line.
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from io import BytesIO
 from pathlib import Path
@@ -25,6 +25,7 @@ from mtcli.errors import DataError
 Row = tuple[str, ...]  # source, target, additional references
 
 _LINE_BREAK = re.compile(r"\r\n|\n|\r")
+_ROW_SIZE = 150  # typical bytes per pair, to add up progress in rows and in bytes
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,33 @@ class Languages:
 UNKNOWN_LANGUAGES = Languages()
 
 
+class ReadProgress:
+    """Amount of a file or dataset that has been read; `unit` is the size of what `add` counts."""
+
+    def __init__(self, total: int | None = None, *, unit: int = 1) -> None:
+        self.total = total  # None if unknown
+        self.done = 0
+        self.unit = unit
+
+    @classmethod
+    def in_rows(cls, n_rows: int | None) -> "ReadProgress":
+        """Return a progress that counts rows instead of bytes."""
+        return cls(n_rows, unit=_ROW_SIZE)
+
+    def add(self, amount: int) -> None:
+        """Count bytes or rows that have been read."""
+        self.done += amount
+
+
+def completed_share(parts: Sequence[ReadProgress]) -> float | None:
+    """Return the fraction of all parts that has been read; None if a total is unknown."""
+    if not parts or any(part.total is None for part in parts):
+        return None
+    total = sum(part.unit * (part.total or 0) for part in parts)
+    done = sum(part.unit * part.done for part in parts)
+    return min(1.0, done / total) if total else None
+
+
 @dataclass(frozen=True)
 class Location:
     """Location of a corpus: a file, directory or dataset, and the selected part of it."""
@@ -47,6 +75,7 @@ class Location:
     languages: Languages = Languages()
     # Opens content that is not a separate file: stdin, pipes and archive members.
     opener: Callable[[], DecompressedReader] | None = field(default=None, compare=False)
+    progress: ReadProgress = field(default_factory=ReadProgress, compare=False)
 
     def __str__(self) -> str:
         return "standard input" if self.name == STDIN else self.name
@@ -63,7 +92,7 @@ class Location:
 
     def open(self) -> DecompressedReader:
         """Open the file for reading; decompress it if necessary."""
-        return self.opener() if self.opener else open_decompressed(self.name)
+        return self.opener() if self.opener else open_decompressed(self.name, self.progress.add)
 
     def head(self) -> bytes:
         """Return the first 1 MB of the content, or all of it if there is less."""
@@ -104,6 +133,7 @@ class OpenedCorpus:
     languages: Languages = Languages()
     files: tuple[Path, ...] = ()  # all files that `rows` reads
     version: str = ""  # content version of a corpus that is not in `files`; "" if unknown
+    progress: tuple[ReadProgress, ...] = ()  # of each file or dataset; empty if unknown
 
 
 class CorpusFormat(ABC):

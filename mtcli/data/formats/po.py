@@ -10,6 +10,7 @@ from mtcli.data.formats.base import (
     Languages,
     Location,
     OpenedCorpus,
+    ReadProgress,
     Row,
     join_lines,
 )
@@ -47,11 +48,13 @@ class PoFormat(CorpusFormat):
                 f"{location} translates to {target}, not to {languages.target}",
                 hint="set --target-lang to the language of the file, or use a different file",
             )
+        progress = ReadProgress.in_rows(None)  # the number of entries is known after parsing
         return OpenedCorpus(
-            rows=_rows(location),
+            rows=_rows(location, progress),
             descriptions=(location.describe("PO"),),
             languages=Languages(languages.source, languages.target or target),
             files=location.files,
+            progress=(progress,),
         )
 
 
@@ -60,9 +63,12 @@ def _is_same_language(one: str, other: str) -> bool:
     return bool(match_language(one, [other]) or match_language(other, [one]))
 
 
-def _rows(location: Location) -> Iterator[Row]:
+def _rows(location: Location, progress: ReadProgress) -> Iterator[Row]:
     n_entries = 0
-    for entry in _parse(location):
+    entries = _parse(location)
+    progress.total = len(entries)
+    for entry in entries:
+        progress.add(1)
         if entry.obsolete:
             continue
         n_entries += 1
