@@ -158,7 +158,7 @@ def open_decompressed(name: str, on_read: OnRead | None = None) -> DecompressedR
 
 
 def count_reads(read: Read, on_read: OnRead | None) -> Read:
-    """Return `read`, with a call of `on_read` after each read."""
+    """Return a function that calls `read`, then calls `on_read` with the number of bytes read."""
     if on_read is None:
         return read
 

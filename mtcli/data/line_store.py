@@ -180,7 +180,7 @@ class SelectedLines(Lines):
                 yield b"\n".join([*block, b""])
 
     def _remove_excluded(self, block: list[Any], start: int) -> int:
-        """Remove the excluded rows from a block that begins at row `start`; return its end."""
+        """Remove the excluded rows from a block; return the number of the row after the block."""
         end = start + len(block)
         first, last = np.searchsorted(self._excluded, (start, end)).tolist()
         for row in reversed(self._excluded[first:last].tolist()):

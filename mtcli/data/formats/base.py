@@ -25,7 +25,7 @@ from mtcli.errors import DataError
 Row = tuple[str, ...]  # source, target, additional references
 
 _LINE_BREAK = re.compile(r"\r\n|\n|\r")
-_ROW_SIZE = 150  # typical bytes per pair, to add up progress in rows and in bytes
+_ROW_SIZE = 150  # typical bytes per pair; used to combine progress in rows and in bytes
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ UNKNOWN_LANGUAGES = Languages()
 
 
 class ReadProgress:
-    """Amount of a file or dataset that has been read; `unit` is the size of what `add` counts."""
+    """Progress of reading a file or dataset, counted in units of `unit` bytes."""
 
     def __init__(self, total: int | None = None, *, unit: int = 1) -> None:
         self.total = total  # None if unknown
@@ -49,7 +49,7 @@ class ReadProgress:
 
     @classmethod
     def in_rows(cls, n_rows: int | None) -> "ReadProgress":
-        """Return a progress that counts rows instead of bytes."""
+        """Return an object that counts rows instead of bytes."""
         return cls(n_rows, unit=_ROW_SIZE)
 
     def add(self, amount: int) -> None:
