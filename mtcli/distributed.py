@@ -123,7 +123,7 @@ class Processes:
         return items[self.rank :: self.size]
 
     def merge_slices(self, results: Sequence[T]) -> list[T]:
-        """Gather the results for the items of all processes, in the order of the items."""
+        """Gather the results of all processes, in the order that the items had before slicing."""
         slices = self.gather(list(results))
         n_items = sum(map(len, slices))
         return [slices[i % self.size][i // self.size] for i in range(n_items)]

@@ -87,7 +87,7 @@ def test_truncated_data_is_reported_after_all_complete_lines(suffix, fraction, t
 def test_damaged_data_is_reported(suffix, tmp_path):
     path = tmp_path / f"corpus.en{suffix}"
     data = bytearray(COMPRESS[suffix](TEXT.encode()))
-    # Damage the start, so that zstd, which has no checksum here, also detects it.
+    # Damage the start: without a checksum, zstd may not detect damage in later bytes.
     data[14:54] = bytes(40)
     path.write_bytes(data)
     with pytest.raises(DataError, match=rf"line [\d,]+: the {KINDS[suffix]} data is damaged"):
