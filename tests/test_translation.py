@@ -130,7 +130,7 @@ def test_an_empty_group_flushes_pending_groups(translator):
 
 
 def test_blank_lines_do_not_accumulate(translator):
-    """The sentence before many blank groups is returned before the input ends."""
+    """A sentence that is followed by many blank groups is returned before the input ends."""
     n_requested = 0
 
     def groups():

@@ -79,7 +79,7 @@ class Manifest:
     n_positions: int  # longest source or target that the export supports
     target_size: int  # size of the target vocabulary
     search: SearchOptions  # default search options of the model
-    is_language_model: bool  # decoder-only: CTranslate2's Generator runs it
+    is_language_model: bool  # whether CTranslate2's Generator runs the model (decoder-only)
     shortlist: Shortlist | None = None
     files: dict[str, int] = field(default_factory=dict)  # CTranslate2's files and their CRC-32
     version: int = VERSION
