@@ -121,7 +121,7 @@ def test_a_file_without_read_permission_is_reported(tmp_path, monkeypatch):
         open_decompressed(str(tmp_path / "x"))
 
 
-# Lines.
+# Tests of reading lines.
 
 
 def plain_lines(data: bytes) -> list[str]:

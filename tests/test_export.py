@@ -453,7 +453,7 @@ def test_ctranslate2_reads_a_standalone_export(model, sources, tmp_path):
     assert result.hypotheses[0] == int8[0][0]
 
 
-# The vocabulary map and the shortlist.
+# Tests of the vocabulary map and the shortlist.
 
 ROWS = st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=4), min_size=1, max_size=6)
 

@@ -53,7 +53,7 @@ def raise_at(text: str, number: int, events: list):
     return listen
 
 
-# Signals raised in the test process.
+# Tests with signals that are raised in the test process.
 
 
 @pytest.mark.parametrize("number", SIGNALS)
@@ -218,7 +218,7 @@ def test_is_importing_detects_an_import(tmp_path, monkeypatch):
     assert is_importing(imported_by_test.frame)
 
 
-# Signals sent to other processes.
+# Tests with signals that are sent to other processes.
 
 
 def wait_for_exit(process: subprocess.Popen) -> tuple[int, str]:
