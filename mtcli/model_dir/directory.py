@@ -209,11 +209,7 @@ def _with_corpora_of(saved: DataConfig, data: DataConfig) -> DataConfig:
 
 
 def _with_sample_of(saved: TokenizerConfig, tokenizer: TokenizerConfig) -> TokenizerConfig:
-    """Return `tokenizer` with those settings of `saved` that may differ when a run is resumed.
-
-    These are the directory of the tokenizer file and, for runs of version 0.2.0, the default number
-    of lines.
-    """
+    """Return `tokenizer` without the differences from `saved` that do not matter for resuming."""
     update: dict[str, object] = {}
     if saved.model and tokenizer.model and _may_be_same_path(saved.model, tokenizer.model):
         update["model"] = saved.model
