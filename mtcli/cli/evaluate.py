@@ -25,7 +25,7 @@ from mtcli.config.search import EngineOptions
 _METRIC_OPTIONS = ("metric", "tokenize", "smooth_method", "smooth_value", "test")
 
 if TYPE_CHECKING:
-    from mtcli.evaluation.request import EvaluationRequest, Listener
+    from mtcli.evaluation.request import EvaluationRequest
     from mtcli.evaluation.test_sets import NamedTestSet
     from mtcli.translation.line_translator import OnProgress
 
@@ -113,8 +113,7 @@ def evaluate(
     device: opts.Device = "auto",
 ) -> None:
     """Score translations with BLEU, chrF, chrF++ and TER, and compare systems."""
-    format_ = "json" if as_json else format_ or "text"
-    opts.check_choice("format", format_, metric_opts.RESULT_FORMATS)
+    format_ = _check_format(format_, as_json=as_json)
     inputs = _Inputs(files, hypothesis, compare, output, source_lang, target_lang)
     named = _TestSetOptions(test_set, pair, origlang, subset)
     _check_usage(inputs, named, trials)
@@ -149,11 +148,16 @@ def evaluate(
     typed = {"beam_size": beam_size, "length_penalty": length_penalty}
     with opts.name_options_in_errors(typed):
         request = _request(inputs, named, metrics, significance, engine_options, typed)
-        from mtcli.evaluation.request import run_evaluation
-        from mtcli.evaluation.tables import FORMATS
+        text = _run(request, format_, is_quiet=quiet)
+    typer.echo(text)
 
-        result = run_evaluation(request, _listener(is_quiet=quiet))
-    typer.echo(FORMATS[format_](result))
+
+def _check_format(name: str | None, *, as_json: bool) -> str:
+    """Return the output format; raise `BadParameter` if it is unknown or contradicts --json."""
+    opts.check_choice("format", name, metric_opts.RESULT_FORMATS)
+    if as_json and name not in (None, "json"):
+        raise typer.BadParameter(f"--json and --format {name} are mutually exclusive")
+    return "json" if as_json else name or "text"
 
 
 def _check_usage(inputs: _Inputs, named: _TestSetOptions, trials: int | None) -> None:
@@ -218,13 +222,16 @@ def _named(options: _TestSetOptions, inputs: _Inputs) -> "NamedTestSet":
     return NamedTestSet(options.test_set or "", pair, options.origlang, options.subset)
 
 
-def _listener(*, is_quiet: bool) -> "Listener":
-    from mtcli.evaluation.request import Listener
+def _run(request: "EvaluationRequest", format_: str, *, is_quiet: bool) -> str:
+    """Evaluate; return the result as text in the given format."""
+    from mtcli.evaluation.request import Listener, run_evaluation
+    from mtcli.evaluation.tables import FORMATS
 
-    return Listener(
+    listener = Listener(
         notify=_ignore if is_quiet else functools.partial(typer.echo, err=True),
         progress=functools.partial(_progress, is_visible=not is_quiet),
     )
+    return FORMATS[format_](run_evaluation(request, listener))
 
 
 def _ignore(_: str) -> None:
