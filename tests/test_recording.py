@@ -35,10 +35,6 @@ def recorded(name: str):
     return random_model(name).attention_weights(SOURCE, TARGET)
 
 
-def kinds(weights) -> dict[str, torch.Tensor]:
-    return {kind: value for kind, value in vars(weights).items() if value is not None}
-
-
 def reproduced_output(attention, x, memory, mask, weights):
     """Return the output of an attention module, computed from its weights [B, H, T, S]."""
     _, _, values = attention._prepare_heads(x, memory, mask)
@@ -103,7 +99,7 @@ def test_recorded_weights_reproduce_the_attention_vectors_of_a_recurrent_model(n
 
 @pytest.mark.parametrize("name", WITH_ATTENTION)
 def test_weights_of_a_position_sum_to_one(name):
-    for weights in kinds(recorded(name)).values():
+    for weights in recorded(name).by_kind().values():
         assert weights.ndim == 5
         assert (weights >= 0).all()
         total = weights.sum(dim=-1)
@@ -151,8 +147,8 @@ def test_padding_does_not_change_recorded_weights(name):
     model = random_model(name)
     both, alone = recorded(name), model.attention_weights(SOURCE[1:, :3], TARGET[1:])
     n = 3
-    for kind, weights in kinds(alone).items():
-        batched = kinds(both)[kind][1:]
+    for kind, weights in alone.by_kind().items():
+        batched = both.by_kind()[kind][1:]
         if kind == "decoder" and is_decoder_only(name):
             batched = torch.cat([batched[..., :n], batched[..., SOURCE.size(1) :]], dim=-1)
         rows, columns = weights.shape[-2:]

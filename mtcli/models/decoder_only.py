@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from mtcli.config.base import AlignmentHeads
 from mtcli.config.transformers import DecoderOnlyConfig
 from mtcli.models.attention import KeyValueCache
 from mtcli.models.base import LossTerm, State
@@ -82,7 +83,7 @@ class DecoderOnly(EmbeddedModel[PrefixState]):
 
         Attention to the target is dropped, and the rest is renormalized.
         """
-        choice = self.alignment_heads or self.config.default_alignment_heads
+        choice = self._alignment_heads()
         attention = self.layers[choice.layer].self_attention
         recorder, state = AttentionRecorder([attention]), self.encode(source)
         self.decode_hidden(target, state, recorder)
@@ -104,7 +105,11 @@ class DecoderOnly(EmbeddedModel[PrefixState]):
         return AttentionWeights(
             encoder=_move_padding_right(encoder, state.n_padding, dim=-2),
             decoder=torch.cat([to_source, to_target], dim=-1),
+            alignment=self._alignment_heads(),
         )
+
+    def _alignment_heads(self) -> AlignmentHeads:
+        return self.alignment_heads or self.config.default_alignment_heads
 
     def _embed_target(
         self, target: Tensor, state: PrefixState

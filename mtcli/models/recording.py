@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from mtcli.config.base import AlignmentHeads
+
 
 class AttentionRecorder:
     """Attention weights [B, H, T, S] of modules, recorded while a model runs.
@@ -45,6 +47,12 @@ class AttentionWeights:
     encoder: Tensor | None = None  # [B, L, H, S, S], from source to source
     decoder: Tensor | None = None  # [B, L, H, T, T]; decoder-only: [B, L, H, T, S+T]
     cross: Tensor | None = None  # [B, L, H, T, S], from target to source
+    alignment: AlignmentHeads = AlignmentHeads(0, (0,))  # heads that the alignment uses
+
+    def by_kind(self) -> dict[str, Tensor]:
+        """Return the weights of the kinds that the model has, by field name."""
+        kinds = {"cross": self.cross, "decoder": self.decoder, "encoder": self.encoder}
+        return {kind: weights for kind, weights in kinds.items() if weights is not None}
 
     @property
     def to_source(self) -> Tensor:

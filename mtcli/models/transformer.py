@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from mtcli.config.base import AlignmentHeads
 from mtcli.config.transformers import TransformerConfig
 from mtcli.models.attention import Attention, KeyValueCache, KeyValues
 from mtcli.models.base import State
@@ -121,7 +122,7 @@ class Transformer(EmbeddedModel[TransformerState]):
 
     def alignment(self, source: Tensor, target: Tensor) -> Tensor:
         """Return the cross-attention [B, T, S], averaged over the alignment heads."""
-        choice = self.alignment_heads or self.config.default_alignment_heads
+        choice = self._alignment_heads()
         attention = self.decoder[choice.layer].cross_attention
         recorder = AttentionRecorder([attention])
         self.decode_hidden(target, self.encode(source), recorder)
@@ -134,7 +135,15 @@ class Transformer(EmbeddedModel[TransformerState]):
         cross = [layer.cross_attention for layer in self.decoder]
         recorder = AttentionRecorder([*encoder, *decoder, *cross])
         self.decode_hidden(target, self.encode(source, recorder), recorder)
-        return AttentionWeights(*map(recorder.stack, (encoder, decoder, cross)))
+        return AttentionWeights(
+            encoder=recorder.stack(encoder),
+            decoder=recorder.stack(decoder),
+            cross=recorder.stack(cross),
+            alignment=self._alignment_heads(),
+        )
+
+    def _alignment_heads(self) -> AlignmentHeads:
+        return self.alignment_heads or self.config.default_alignment_heads
 
     def _embed_target(self, target: Tensor, state: TransformerState) -> tuple[Tensor, DecoderMasks]:
         """Return the embeddings [B, T, D] of new target ids, and their masks."""
