@@ -57,7 +57,7 @@ def evaluation_page(evaluation: Evaluation, content: ReportContent | None = None
             "notices": evaluation.notices,
             "signatures": _signature_table(evaluation),
         },
-        assets=["sentences.css", "charts.js", "sentences.js"],
+        assets=["sentences.css", "charts.js", "attention_map.js", "sentences.js"],
     )
 
 

@@ -1,4 +1,4 @@
-"""Sentences of an evaluation report: scores, findings, and the choice of those with a map."""
+"""Sentences of an evaluation report: texts, scores and findings."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,8 +7,6 @@ from typing import Any
 from mtcli.evaluation.results import Evaluation
 
 SENTENCE_METRIC = "chrF"  # BLEU is not meaningful for single sentences
-MAX_MAPS = 200
-_MAX_MAP_CHARACTERS = 300  # of a sentence that is chosen automatically: a map must fit on a screen
 
 
 @dataclass(frozen=True)
@@ -28,31 +26,6 @@ def sentence_scores(hypotheses: Sequence[str], references: Sequence[Sequence[str
         float(metric.sentence_score(hypothesis, targets).score)
         for hypothesis, *targets in zip(hypotheses, *references, strict=True)
     ]
-
-
-def choose_map_lines(
-    evaluation: Evaluation, scores: Sequence[Sequence[float]], n: int
-) -> list[int]:
-    """Return `n` lines for attention maps, in their order in the test set.
-
-    The lines with the lowest score of the first system, those with the largest difference between
-    two systems, and the longest lines take turns. Very long lines are not chosen.
-    """
-    source = evaluation.test_set.source
-    if source is None:
-        return []
-    short = [
-        i for i, text in enumerate(source) if text.strip() and len(text) <= _MAX_MAP_CHARACTERS
-    ]
-    columns = list(zip(*scores, strict=True))
-    rankings = [
-        sorted(short, key=lambda i: scores[0][i]),
-        sorted(short, key=lambda i: -len(source[i])),
-    ]
-    if len(scores) > 1:
-        rankings.insert(1, sorted(short, key=lambda i: min(columns[i]) - max(columns[i])))
-    in_turn = (line for lines in zip(*rankings, strict=True) for line in lines)
-    return sorted([*dict.fromkeys(in_turn)][:n])
 
 
 def sentence_data(
