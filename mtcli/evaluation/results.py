@@ -123,6 +123,11 @@ class Evaluation:
         """Translations of the first system."""
         return self.systems[0].hypotheses
 
+    def __str__(self) -> str:
+        from mtcli.evaluation.tables import format_text  # imports this module
+
+        return format_text(self)
+
     def to_json(self) -> str:
         """Return test set, systems, comparison and analysis as a JSON object, without texts."""
         return json.dumps(self.to_dict(), ensure_ascii=False, indent=1)

@@ -36,7 +36,8 @@ class Translator(LineTranslator):
         batch_tokens: int | None = None,
     ) -> None:
         others = [Path(other) for other in ensemble]
-        loaded = open_engine(Path(model), engine or EngineOptions(), others)
+        self.model = Path(model)
+        loaded = open_engine(self.model, engine or EngineOptions(), others)
         super().__init__(loaded, batch_tokens=batch_tokens)
         self._loaded = loaded
 

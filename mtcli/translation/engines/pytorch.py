@@ -21,6 +21,8 @@ from mtcli.translation.engines.base import Engine, NBest, ScoredPieces, Source
 class TorchEngine(Engine):
     """Beam search and sampling from `mtcli.search`, on the model's device."""
 
+    name = "torch"
+
     def __init__(
         self, model: TranslationModel[Any], tokenizers: Tokenizers, *, seed: int | None = None
     ) -> None:
@@ -28,6 +30,7 @@ class TorchEngine(Engine):
         self.tokenizers = tokenizers
         self.special = tokenizers.special
         self.n_positions = model.n_positions
+        self.n_bytes = sum(parameter.nbytes for parameter in model.parameters())
         self.device = next(model.parameters()).device
         self._generator = torch.Generator(self.device)
         if seed is None:
