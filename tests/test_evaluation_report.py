@@ -25,7 +25,7 @@ CONTENT = ReportContent(FINDINGS, {10: {0: MAP, 1: MAP}}, "Attention maps of 1 l
 
 @pytest.fixture(scope="module")
 def report() -> str:
-    return evaluation_page(make_evaluation(), CONTENT)
+    return evaluation_page(make_evaluation(), content=CONTENT)
 
 
 @pytest.fixture(scope="module")

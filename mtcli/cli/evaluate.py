@@ -11,6 +11,7 @@ import typer
 
 from mtcli.cli import metric_options as metric_opts
 from mtcli.cli import options as opts
+from mtcli.cli import report_options as report_opts
 from mtcli.cli.base import Command, Quiet, SourceLang, TargetLang, app
 from mtcli.cli.progress import progress_bar
 from mtcli.config.metrics import (
@@ -20,6 +21,7 @@ from mtcli.config.metrics import (
     MetricOptions,
     TestOptions,
 )
+from mtcli.config.report import DEFAULT_MAPS, ReportOptions
 from mtcli.config.search import EngineOptions
 
 _METRIC_OPTIONS = ("metric", "tokenize", "smooth_method", "smooth_value", "test")
@@ -80,6 +82,7 @@ def evaluate(
     target_lang: TargetLang = None,
     format_: metric_opts.ResultFormat = None,
     as_json: metric_opts.AsJson = False,
+    report: report_opts.Report = None,
     quiet: Quiet = False,
     test_set: metric_opts.TestSetName = None,
     pair: metric_opts.Pair = None,
@@ -104,6 +107,8 @@ def evaluate(
     test: metric_opts.TestMethod = "bootstrap",
     trials: metric_opts.Trials = None,
     resampling_seed: metric_opts.ResamplingSeed = DEFAULT_SEED,
+    maps: report_opts.Maps = DEFAULT_MAPS,
+    map_line: report_opts.MapLines = [],
     beam_size: opts.BeamSize = None,
     length_penalty: opts.LengthPenalty = None,
     engine: opts.EngineName = "auto",
@@ -138,6 +143,7 @@ def evaluate(
             seed=resampling_seed,
         )
         significance = TestOptions(test, trials, resampling_seed)
+    report_options = _report_options(report, maps, map_line)
     engine_options = EngineOptions(
         engine=engine,
         device=device,
@@ -152,8 +158,27 @@ def evaluate(
         from mtcli.evaluation.request import run_evaluation
         from mtcli.evaluation.tables import FORMATS
 
-        result = run_evaluation(request, _listener(is_quiet=quiet))
+        listener = _listener(is_quiet=quiet)
+        result = run_evaluation(request, listener)
     typer.echo(FORMATS[format_](result))
+    if report_options:
+        from mtcli.evaluation.write_report import write_report
+
+        write_report(result, request, report_options, listener.notify)
+
+
+def _report_options(path: Path | None, n_maps: int, map_lines: list[int]) -> ReportOptions | None:
+    """Return the options of the report; raise an error if its file must not be replaced."""
+    if path is None:
+        if map_lines or n_maps != DEFAULT_MAPS:
+            option = "--map-line" if map_lines else "--maps"
+            raise typer.BadParameter(f"{option} requires --report")
+        return None
+    from mtcli.reporting.pages import check_page_path
+
+    check_page_path(path)
+    with opts.name_options_in_errors(("maps", "map_line")):
+        return ReportOptions(path, n_maps, tuple(map_lines))
 
 
 def _check_usage(inputs: _Inputs, named: _TestSetOptions, trials: int | None) -> None:

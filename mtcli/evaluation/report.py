@@ -2,43 +2,48 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import cycle
 from typing import Any
 
-from mtcli.evaluation.length_groups import LengthGroups, group_by_length
+from mtcli.config.metrics import MetricOptions
+from mtcli.evaluation.length_groups import describe_groups, length_chart, scores_by_length
 from mtcli.evaluation.results import Evaluation, Score, SystemResult
-from mtcli.evaluation.scores import bleu
 from mtcli.evaluation.sentences import (
     SENTENCE_METRIC,
     Finding,
+    score_sentences,
     sentence_data,
-    sentence_scores,
     short_names,
 )
-from mtcli.reporting.charts import COLORS, Chart, Curve, chart_html
+from mtcli.evaluation.tables import MEANING, SIGNIFICANT, describe_test
+from mtcli.reporting.charts import chart_html
 from mtcli.reporting.interval_charts import Interval, interval_chart_html
 from mtcli.reporting.messages import format_size
 from mtcli.reporting.pages import Table, Tile, json_for_script, render_page
-
-_SIGNIFICANT = 0.05
 
 
 @dataclass(frozen=True)
 class ReportContent:
     """Optional parts of the report."""
 
+    sentence_scores: Sequence[Sequence[float]] | None = None  # one list per system; None: compute
     findings: Sequence[Finding] = ()
     maps: Mapping[int, Mapping[int, Any]] = field(default_factory=dict)  # by line, then by system
     map_rule: str = ""  # how the lines with a map were chosen
 
 
-def evaluation_page(evaluation: Evaluation, content: ReportContent | None = None) -> str:
-    """Return the report of an evaluation: scores, comparison, charts and a sentence browser."""
+def evaluation_page(
+    evaluation: Evaluation,
+    metrics: MetricOptions | None = None,
+    content: ReportContent | None = None,
+) -> str:
+    """Return the report of an evaluation: scores, comparison, charts and a sentence browser.
+
+    `metrics` are the options of the evaluation.
+    """
     content = content or ReportContent()
-    references = evaluation.test_set.references
-    scores = [sentence_scores(system.hypotheses, references) for system in evaluation.systems]
+    scores = content.sentence_scores or score_sentences(evaluation)
     data = sentence_data(evaluation, scores, content.findings, content.maps)
-    groups = group_by_length(evaluation.test_set.source or references[0])
+    by_length = scores_by_length(evaluation, metrics or MetricOptions())
     return render_page(
         "evaluation.html.j2",
         {
@@ -48,8 +53,8 @@ def evaluation_page(evaluation: Evaluation, content: ReportContent | None = None
             "scores_note": _scores_note(evaluation),
             "system_charts": _system_charts(evaluation),
             "comparison": _comparison(evaluation),
-            "length_charts": [chart_html(_length_chart(evaluation, groups), "lengths")],
-            "length_note": _length_note(groups, has_source=evaluation.test_set.source is not None),
+            "length_charts": [chart_html(length_chart(by_length), "lengths")],
+            "length_note": describe_groups(by_length),
             "analysis": [],
             "sentences_note": _sentences_note(content),
             "sentence_data": json_for_script(data),
@@ -165,42 +170,15 @@ def _comparison(evaluation: Evaluation) -> ShownComparison | None:
             labels[difference.metric],
             f"{difference.difference:+.2f}",
             f"{difference.p_value:.4f}",
-            "yes" if difference.p_value < _SIGNIFICANT else "no",
+            "yes" if difference.p_value < SIGNIFICANT else "no",
         ]
         for difference in comparison.differences
     ]
     header = ["system", "metric", "difference", "p-value", "significant (p < 0.05)"]
     return ShownComparison(
         Table(header, rows, caption="Comparison", n_text_columns=2),
-        [f"Baseline: {comparison.baseline}."],
+        [describe_test(comparison), MEANING],
     )
-
-
-def _length_chart(evaluation: Evaluation, groups: LengthGroups) -> Chart:
-    references = evaluation.test_set.references
-    names = short_names([system.name for system in evaluation.systems])
-    curves = []
-    for system, name, color in zip(evaluation.systems, names, cycle(COLORS)):
-        points = []
-        for number, group in enumerate(groups.groups):
-            hypotheses = [system.hypotheses[i] for i in group.lines]
-            targets = [[reference[i] for i in group.lines] for reference in references]
-            points.append((float(number), bleu(hypotheses, targets).value))
-        curves.append(Curve(name, points, color, has_dots=True))
-    return Chart(
-        title="BLEU by source length",
-        description="BLEU of each system on sentences of similar length. The table has all values.",
-        curves=curves,
-        digits=2,
-        x_name=groups.unit,
-        categories=[group.label for group in groups.groups],
-    )
-
-
-def _length_note(groups: LengthGroups, *, has_source: bool) -> str:
-    side = "source" if has_source else "reference"
-    counts = ", ".join(f"{group.label}: {len(group.lines):,}" for group in groups.groups)
-    return f"Length of the {side} in {groups.unit}. Lines in each group: {counts}."
 
 
 def _sentences_note(content: ReportContent) -> str:

@@ -1,7 +1,6 @@
 """Attention maps of an evaluation report."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from mtcli.errors import DataError, EngineError
@@ -9,16 +8,7 @@ from mtcli.evaluation.results import Evaluation
 from mtcli.reporting.attention.compact import compact_map
 from mtcli.translation.translator import Translator
 
-MAX_MAPS = 200  # lines
 _MAX_CHARACTERS = 300  # of a line that is chosen automatically: a map must fit on a screen
-
-
-@dataclass(frozen=True)
-class ReportMaps:
-    """Attention maps by line, then by system, and how the lines were chosen."""
-
-    maps: Mapping[int, Mapping[int, Any]]
-    rule: str
 
 
 def choose_map_lines(

@@ -28,6 +28,12 @@ def sentence_scores(hypotheses: Sequence[str], references: Sequence[Sequence[str
     ]
 
 
+def score_sentences(evaluation: Evaluation) -> list[list[float]]:
+    """Return the chrF of each sentence, for each system."""
+    references = evaluation.test_set.references
+    return [sentence_scores(system.hypotheses, references) for system in evaluation.systems]
+
+
 def sentence_data(
     evaluation: Evaluation,
     scores: Sequence[Sequence[float]],
