@@ -1,12 +1,16 @@
 """The evaluation report, in a real browser where possible."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from browser import overflowing_elements
 from evaluations import HOSTILE, make_evaluation, make_hostile_evaluation
+from mtcli.cli import app
 from mtcli.evaluation.report import ReportContent, evaluation_page
+from mtcli.evaluation.report_maps import choose_map_lines
 from mtcli.evaluation.sentences import Finding, sentence_scores, short_names
 from parsed_page import Page
 
@@ -20,7 +24,7 @@ FINDINGS = [
     Finding("empty", [frozenset(), frozenset()]),
     Finding("number <lost>", [frozenset(), frozenset({3, 10, 20})]),
 ]
-CONTENT = ReportContent(FINDINGS, {10: {0: MAP, 1: MAP}}, "Attention maps of 1 line.")
+CONTENT = ReportContent(None, FINDINGS, {10: {0: MAP, 1: MAP}}, "Attention maps of 1 line.")
 
 
 @pytest.fixture(scope="module")
@@ -234,3 +238,94 @@ def test_sentence_scores_are_those_of_sacrebleu():
 )
 def test_names_lose_the_directories_that_all_share(names, expected):
     assert short_names(names) == expected
+
+
+@pytest.fixture
+def files(tmp_path) -> list[Path]:
+    """Return source, reference and a file of translations; the copying model outputs the source."""
+    texts = [
+        ["the man sees", "my dog likes bread", "the woman", ""],
+        ["der Mann sieht", "my dog likes bread", "die Frau", "leer"],
+        ["der Mann", "<b>mein Hund</b>", "", "leer"],
+    ]
+    paths = [tmp_path / name for name in ("test.en", "test.de", "<i>output.de")]
+    for path, lines in zip(paths, texts, strict=True):
+        path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return paths
+
+
+def run(*arguments: object):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def test_evaluate_writes_a_report_with_attention_maps(open_page, tmp_path, copying_model, files):
+    path = tmp_path / "report.html"
+    result = run("evaluate", copying_model, *files[:2], "--report", path, "--maps", 2)
+    assert result.exit_code == 0, result.stderr
+    assert f"report: {path}" in result.stderr
+    page = open_page(path.read_text(encoding="utf-8"))
+    page.select_option("#filter", "map")
+    assert "2 of 4 sentences" in page.locator("#status").inner_text()
+    page.get_by_text("Attention", exact=True).first.click()
+    assert page.locator("table.attention tbody tr").count() >= 2
+
+
+def test_the_user_chooses_the_lines_with_maps(open_page, tmp_path, copying_model, files):
+    path = tmp_path / "report.html"
+    lines = ["--map-line", 3, "--map-line", 1, "--map-line", 99]
+    result = run("evaluate", copying_model, *files[:2], "--report", path, *lines)
+    assert result.exit_code == 0, result.stderr
+    assert "warning: there is no line 99 for --map-line: 4 lines" in result.stderr
+    page = open_page(path.read_text(encoding="utf-8"))
+    page.select_option("#filter", "map")
+    assert sorted(line_numbers(page)) == [1, 3]
+
+
+def test_files_of_translations_have_a_report_without_maps(open_page, tmp_path, files):
+    path = tmp_path / "report.html"
+    for _ in range(2):  # the second report replaces the first
+        result = run("evaluate", "--hypothesis", files[2], files[1], "--report", path)
+        assert result.exit_code == 0, result.stderr
+    page = open_page(path.read_text(encoding="utf-8"))
+    assert "<i>output.de" in page.locator("body").inner_text()
+    assert "<b>mein Hund</b>" in page.locator("#sentence-list").inner_text()
+    assert not any("map" in text for text in page.locator("#filter option").all_inner_texts())
+
+
+def test_a_report_does_not_replace_another_file(tmp_path, files):
+    other = tmp_path / "test.html"
+    other.write_text("<p>mine</p>")
+    result = run("evaluate", "--hypothesis", files[2], files[1], "--report", other)
+    assert result.exit_code == 1
+    assert f"{other} exists and is not a report of mtcli" in result.stderr
+    assert not result.stdout
+    assert other.read_text() == "<p>mine</p>"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--maps", 5], "--maps requires --report"),
+        (["--map-line", 5], "--map-line requires --report"),
+        (["--report", "r.html", "--maps", 201], "--maps 201 is out of range: must be 0 to 200"),
+        (["--report", "r.html", "--map-line", 0], "--map-line must be at least 1"),
+        (["--report", "r.html", *["--map-line", 1] * 201], "201 values of --map-line: at most 200"),
+    ],
+)
+def test_wrong_options_of_a_report_are_refused(files, options, message):
+    result = run("evaluate", "--hypothesis", files[2], files[1], *options)
+    assert result.exit_code == 2
+    assert message in " ".join(result.stderr.replace("│", " ").split())
+
+
+def test_maps_are_chosen_by_score_difference_and_length():
+    evaluation = make_evaluation(30)
+    scores = [[100.0] * 30, [100.0] * 30]
+    scores[0][7] = 1.0  # lowest score of the first system, and largest difference
+    scores[1][11] = 50.0  # second largest difference
+    assert evaluation.test_set.source is not None
+    longest = max(range(30), key=lambda i: len(evaluation.test_set.source[i]))
+    assert choose_map_lines(evaluation, scores, 2) == sorted({7, longest})
+    assert {7, 11, longest} <= set(choose_map_lines(evaluation, scores, 5))
+    assert choose_map_lines(evaluation, scores, 200) == [*range(30)]
+    assert choose_map_lines(evaluation, scores, 0) == []

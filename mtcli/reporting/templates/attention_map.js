@@ -1,8 +1,9 @@
 "use strict";
-// Draw a map of `compact_map` (reporting/attention/compact.py) as a table.
+// Draw a map of `compact_map` (reporting/attention/compact.py) as a table. Screen readers list it as
+// `name`, which must be unique within the page.
 const ATTENTION_LEVELS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-const drawAttention = map => {
+const drawAttention = (map, name) => {
   const make = (tag, text = "", className = "") => {
     const node = document.createElement(tag);
     node.textContent = text;
@@ -36,7 +37,7 @@ const drawAttention = map => {
   const region = make("div", "", "scroll");
   region.tabIndex = 0;
   region.setAttribute("role", "region");
-  region.setAttribute("aria-label", map.title);
+  region.setAttribute("aria-label", name);
   region.append(table);
   return region;
 };

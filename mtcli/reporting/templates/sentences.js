@@ -60,7 +60,9 @@
   addOptions(mark, [["reference", "the reference"],
     ...(systems.length > 1 ? [["system", systems[0]]] : []), ["none", "nothing"]]);
 
-  const WORDS = /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}]|\s+|[^\s\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}]+/gu;
+  // Scripts without spaces are divided into characters.
+  const single = "\\p{Script=Han}\\p{Script=Hiragana}\\p{Script=Katakana}";
+  const WORDS = new RegExp(`[${single}]|\\s+|[^\\s${single}]+`, "gu");
   const words = text => text.match(WORDS) ?? [];
   const isSpace = word => !word.trim();
 
@@ -161,16 +163,19 @@
       addRow(rows, label, hypotheses[system], other, data.targetLanguage);
     });
     article.append(rows);
-    for (const [system, map] of Object.entries(maps[index] ?? {})) article.append(mapDetails(+system, map));
+    for (const [system, map] of Object.entries(maps[index] ?? {})) {
+      article.append(mapDetails(index, +system, map));
+    }
     return article;
   };
 
-  const mapDetails = (system, map) => {
+  const mapDetails = (index, system, map) => {
     const details = element("details"), summary = element("summary", "Attention");
     if (systems.length > 1) summary.append(" of ", element("bdi", systems[system]));
     details.append(summary);
     details.addEventListener("toggle", () => {
-      if (details.open && details.children.length === 1) details.append(drawAttention(map));
+      if (!details.open || details.children.length > 1) return;
+      details.append(drawAttention(map, `Attention, line ${index + 1}, ${systems[system]}`));
     });
     return details;
   };
@@ -183,7 +188,8 @@
     const n = number => number.toLocaleString("en");
     const total = shown.length === lines.length ? `${n(lines.length)} sentences`
       : `${n(shown.length)} of ${n(lines.length)} sentences`;
-    status.textContent = shown.length ? `${total}, showing ${n(start + 1)} to ${n(end)}` : "no sentence found";
+    status.textContent = shown.length ? `${total}, showing ${n(start + 1)} to ${n(end)}`
+      : "no sentence found";
     byId("page-number").textContent = `page ${n(page + 1)} of ${n(nPages)}`;
     byId("previous").disabled = page === 0;
     byId("next").disabled = page === nPages - 1;
