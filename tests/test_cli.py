@@ -604,7 +604,7 @@ def test_a_full_disk_is_reported(model, redirection):
         ("<&-", "error: standard input is closed"),
         ("< {path}/in >&-", "error: standard output is closed"),
         ("< {path}/in --output {path}/in", "is also an input"),
-        ("< {path}/in --max-length 5000", "--max-length 5000 is more than the model's 1024"),
+        ("< {path}/in --max-length 5000", "--max-length 5000 exceeds the model's 1024"),
     ],
 )
 def test_an_unusable_input_or_output_is_reported(model, tmp_path, redirection, message):
