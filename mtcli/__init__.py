@@ -5,12 +5,14 @@ if TYPE_CHECKING:
     from mtcli.config.search import EngineOptions, SearchOptions
     from mtcli.evaluation.evaluate import Evaluation, evaluate_model
     from mtcli.translation.line_translator import Translation
+    from mtcli.translation.scoring import PairScore
     from mtcli.translation.translator import Translator
 
 __version__ = "0.3.0.dev0"
 __all__ = [
     "EngineOptions",
     "Evaluation",
+    "PairScore",
     "SearchOptions",
     "Translation",
     "Translator",
@@ -21,6 +23,7 @@ __all__ = [
 _MODULES = {
     "EngineOptions": "mtcli.config.search",
     "Evaluation": "mtcli.evaluation.evaluate",
+    "PairScore": "mtcli.translation.scoring",
     "SearchOptions": "mtcli.config.search",
     "Translation": "mtcli.translation.line_translator",
     "Translator": "mtcli.translation.translator",

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from mtcli.data.formats.base import Languages
-    from mtcli.translation.line_translator import OnProgress
+    from mtcli.translation.pipeline import OnProgress
 
 
 @app.command(

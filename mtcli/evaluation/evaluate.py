@@ -8,7 +8,7 @@ from pathlib import Path
 from mtcli.config.search import SearchOptions
 from mtcli.evaluation.scores import N_RESAMPLES, check_lengths, compute_scores
 from mtcli.reporting.events import Scores
-from mtcli.translation.line_translator import OnProgress
+from mtcli.translation.pipeline import OnProgress
 from mtcli.translation.translator import Translator
 
 
