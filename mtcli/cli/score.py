@@ -156,10 +156,10 @@ def _ignore(_: str) -> None:
 def _languages(model: Path, source_lang: str | None, target_lang: str | None) -> "Languages":
     """Return the languages of the model, unless the user specifies different ones."""
     from mtcli.data.formats.base import Languages
-    from mtcli.model_dir.directory import load_saved_config
+    from mtcli.model_dir.saved_tree import saved_languages
 
-    data = load_saved_config(model).data
-    return Languages(source_lang or data.source_lang, target_lang or data.target_lang)
+    saved = saved_languages(model)
+    return Languages(source_lang or saved.source, target_lang or saved.target)
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,12 @@ from pathlib import Path
 
 from torch import Tensor
 
+from mtcli.config.metrics import MetricOptions
 from mtcli.config.search import EngineOptions, SearchOptions
 from mtcli.data.corpus import Corpus
 from mtcli.data.encoding import EncodedCorpus
 from mtcli.errors import MtcliError
-from mtcli.evaluation.scores import bleu
+from mtcli.evaluation.scores import compute_scores
 from mtcli.export.directory import (
     NotExportableError,
     make_export,
@@ -28,7 +29,7 @@ from mtcli.model_dir.directory import load_saved_config, weights_info
 from mtcli.model_dir.manifest import Shortlist
 from mtcli.model_dir.weights import average_weights
 from mtcli.models.base import parameters_of
-from mtcli.reporting.events import Activity, Finished, Notice
+from mtcli.reporting.events import MAIN_METRIC, Activity, Finished, Notice
 from mtcli.tokenizer import load_tokenizers
 from mtcli.training.loop import is_better
 from mtcli.training.run_state import Run, write_report
@@ -190,7 +191,13 @@ def _translate_dev(
     search = replace(translator.options, n_best=1, with_scores=False)
     found = translator.translate_all([Request(line) for line in dev.source], search)
     texts = [candidates[0].text for candidates in found]
-    return bleu(texts, [dev.target]).value, counter.batches
+    metrics = MetricOptions(
+        metrics=(MAIN_METRIC,),
+        tokenize=load_saved_config(directory).train.bleu_tokenizer,
+        resamples=0,
+    )
+    scores = compute_scores(texts, [dev.target], metrics)
+    return scores[MAIN_METRIC].value, counter.batches
 
 
 class CountingEngine(Engine):

@@ -8,12 +8,14 @@ from typing import Any
 from mtcli.config.sections import Config
 from mtcli.data.formats.base import Languages
 from mtcli.errors import CheckpointError, DataError, MtcliError
+from mtcli.evaluation.tokenizers import check_tokenizer, choose_tokenizer
 from mtcli.files import write_file
 from mtcli.model_dir.checkpoints import Checkpoint, Progress, inference_weights
 from mtcli.model_dir.directory import (
     check_is_run,
     fixed_steps,
     has_saved_weights,
+    load_saved_config,
     mtcli_version,
     remove_run,
     save_config,
@@ -110,6 +112,7 @@ def _build_or_restore(
     counts = b"" if checkpoint else context.processes.run_on_first(preparation.word_counts)
     context.reader.clear()  # training needs only token ids
     config = _with_languages(config, summary.languages)
+    config = _resolve_bleu_tokenizer(config, context, checkpoint, notify)
     config = _resolve_steps(config, context, data, options, notify)
     if checkpoint:  # its weights replace the parent's, and the parent may be deleted
         config = _with_train_settings(config, start_from=None)
@@ -159,6 +162,30 @@ def _with_languages(config: Config, languages: Languages) -> Config:
     """Return `config` with the language codes found in the corpus."""
     codes = {"source_lang": languages.source, "target_lang": languages.target}
     return config.model_copy(update={"data": config.data.model_copy(update=codes)})
+
+
+def _resolve_bleu_tokenizer(
+    config: Config, context: RunContext, checkpoint: Checkpoint | None, notify: Notify
+) -> Config:
+    """Return `config` with a tokenizer of BLEU.
+
+    A resumed run keeps its tokenizer: a different one could select different weights.
+    """
+
+    def choose() -> str:
+        name = config.train.bleu_tokenizer
+        if name is None and checkpoint:
+            name = load_saved_config(context.directory).train.bleu_tokenizer
+        if name is not None:
+            check_tokenizer(name)
+            return name
+        choice = choose_tokenizer(config.data.target_lang)
+        if choice.notice:
+            notify(choice.notice)
+        return choice.name
+
+    name = context.processes.run_on_first(choose)
+    return _with_train_settings(config, bleu_tokenizer=name)
 
 
 def _lock_new_run(directory: Path, lock: RunLock) -> None:

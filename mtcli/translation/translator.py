@@ -31,7 +31,8 @@ class Translator(LineTranslator):
         batch_tokens: int | None = None,
     ) -> None:
         others = [Path(other) for other in ensemble]
-        self.loaded = open_engine(Path(model), engine or EngineOptions(), others)
+        self.model = Path(model)
+        self.loaded = open_engine(self.model, engine or EngineOptions(), others)
         super().__init__(self.loaded, batch_tokens=batch_tokens)
 
     def translate(self, lines: Iterable[str], *, beam_size: int | None = None) -> list[str]:

@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import ClassVar
 
 from mtcli.config.search import SearchOptions
 
@@ -34,6 +35,8 @@ TokenScores = list[list[float]]  # for each pair, the log-probability of each pi
 class Engine(ABC):
     """Executes a model. All sources of a batch must have the same `SearchOptions.limit`."""
 
+    name: ClassVar[str] = ""  # as in `config.search.ENGINES`
+    n_bytes = 0  # size of the weights
     n_parallel = 1  # batches searched at the same time
     n_positions: int | None = None  # maximum source and target length; None: unlimited
     batch_tokens = 4_096  # default batch size in source positions, padding included

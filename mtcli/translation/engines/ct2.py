@@ -31,6 +31,7 @@ _GPU_BATCH_TOKENS = 8_192
 class Ct2Engine(Engine):
     """Beam search and sampling with CTranslate2: parallel batches, one thread each."""
 
+    name = "ctranslate2"
     model_class = ctranslate2.Translator
     batch_tokens = 384  # small batches fit in the CPU cache and have fewer shortlist candidates
     n_positions: int
@@ -40,6 +41,7 @@ class Ct2Engine(Engine):
         self.n_positions = manifest.n_positions
         self.target_size = manifest.target_size
         files = {**export.files}
+        self.n_bytes = sum(map(len, files.values()))
         shortlist = _select_shortlist(export, options)
         self.uses_shortlist = shortlist is not None
         if shortlist is not None:

@@ -32,6 +32,8 @@ _Out = TypeVar("_Out")
 class TorchEngine(Engine):
     """Beam search and sampling as implemented in mtcli, on the model's device."""
 
+    name = "torch"
+
     def __init__(
         self, model: TranslationModel[Any], tokenizers: Tokenizers, *, seed: int | None = None
     ) -> None:
@@ -39,6 +41,7 @@ class TorchEngine(Engine):
         self.tokenizers = tokenizers
         self.special = tokenizers.special
         self.n_positions = model.n_positions
+        self.n_bytes = sum(parameter.nbytes for parameter in model.parameters())
         self.device = next(model.parameters()).device
         self._generator = torch.Generator(self.device)
         if seed is None:
