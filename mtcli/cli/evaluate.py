@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,7 +29,7 @@ _METRIC_OPTIONS = ("metric", "tokenize", "smooth_method", "smooth_value", "test"
 if TYPE_CHECKING:
     from mtcli.evaluation.request import EvaluationRequest, Listener
     from mtcli.evaluation.test_sets import NamedTestSet
-    from mtcli.translation.line_translator import OnProgress
+    from mtcli.translation.pipeline import OnProgress
 
 
 @dataclass(frozen=True)
@@ -103,6 +103,8 @@ def evaluate(
     ter_no_punct: metric_opts.TerNoPunct = False,
     ter_normalized: metric_opts.TerNormalized = False,
     resamples: metric_opts.Resamples = DEFAULT_RESAMPLES,
+    analysis: metric_opts.AnalysisFlag = False,
+    train_corpus: metric_opts.TrainCorpora = [],
     compare: metric_opts.Compare = [],
     test: metric_opts.TestMethod = "bootstrap",
     trials: metric_opts.Trials = None,
@@ -123,6 +125,7 @@ def evaluate(
     inputs = _Inputs(files, hypothesis, compare, output, source_lang, target_lang)
     named = _TestSetOptions(test_set, pair, origlang, subset)
     _check_usage(inputs, named, trials)
+    _check_analysis(analysis, train_corpus, format_)
     with opts.name_options_in_errors(_METRIC_OPTIONS):
         metrics = MetricOptions(
             metrics=tuple(dict.fromkeys(metric or DEFAULT_METRICS)),
@@ -154,17 +157,33 @@ def evaluate(
     opts.check_engine_options(engine_options)
     typed = {"beam_size": beam_size, "length_penalty": length_penalty}
     with opts.name_options_in_errors(typed):
-        request = _request(inputs, named, metrics, significance, engine_options, typed)
+        request = replace(
+            _request(inputs, named, metrics, significance, engine_options, typed),
+            has_analysis=analysis,
+            train_corpora=tuple(train_corpus),
+        )
         from mtcli.evaluation.request import run_evaluation
         from mtcli.evaluation.tables import FORMATS
 
         listener = _listener(is_quiet=quiet)
         result = run_evaluation(request, listener)
     typer.echo(FORMATS[format_](result))
+    if analysis and format_ == "text":
+        from mtcli.evaluation.analysis.tables import format_analysis
+
+        typer.echo(f"\n{format_analysis(result)}")
     if report_options:
         from mtcli.evaluation.write_report import write_report
 
         write_report(result, request, report_options, listener.notify)
+
+
+def _check_analysis(is_wanted: bool, train_corpora: list[str], format_: str) -> None:
+    """Raise `BadParameter` if options of the analysis contradict others."""
+    if train_corpora and not is_wanted:
+        raise typer.BadParameter("--train-corpus requires --analysis")
+    if is_wanted and format_ not in ("text", "json"):
+        raise typer.BadParameter(f"--analysis requires --format text or json, not {format_}")
 
 
 def _report_options(path: Path | None, n_maps: int, map_lines: list[int]) -> ReportOptions | None:

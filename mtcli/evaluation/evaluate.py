@@ -19,8 +19,9 @@ from mtcli.evaluation.scores import (
     set_signature,
 )
 from mtcli.evaluation.significance import StatisticsTable
+from mtcli.hardware import process_peak_memory, reset_peak_memory
 from mtcli.model_dir.saved_tree import saved_languages
-from mtcli.translation.line_translator import OnProgress
+from mtcli.translation.pipeline import OnProgress
 from mtcli.translation.translator import Translator
 
 _MIN_TOKENIZED = 100  # lines that end in " .": as in sacreBLEU
@@ -91,6 +92,7 @@ def translate_test_set(
     """Translate the source of a test set, and measure the time."""
     search = replace(options, n_best=1, with_scores=False)
     lines = test_set.source or ()
+    reset_peak_memory()
     began, cpu_began = time.perf_counter(), time.process_time()
     hypotheses = tuple(best[0].text for best in translator.stream(lines, search, on_progress))
     decoding = Decoding(
@@ -100,6 +102,7 @@ def translate_test_set(
         seconds=time.perf_counter() - began,
         cpu_seconds=time.process_time() - cpu_began,
         model_bytes=translator.engine.n_bytes,
+        memory_bytes=process_peak_memory(),
     )
     return System(str(translator.model), hypotheses, decoding)
 

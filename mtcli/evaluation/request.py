@@ -10,6 +10,13 @@ from mtcli.config.metrics import MetricOptions, TestOptions
 from mtcli.config.search import EngineOptions, SearchOptions
 from mtcli.data.formats.base import UNKNOWN_LANGUAGES, Languages
 from mtcli.errors import DataError, OptionsError
+from mtcli.evaluation.analysis.analyze import analyze
+from mtcli.evaluation.analysis.results import Analysis
+from mtcli.evaluation.analysis.training_text import (
+    TrainingText,
+    read_saved_counts,
+    read_training_corpus,
+)
 from mtcli.evaluation.evaluate import System, score_systems, translate_test_set
 from mtcli.evaluation.results import Decoding, Evaluation, TestSet
 from mtcli.evaluation.scores import build_metrics, resolve_tokenizer
@@ -20,7 +27,7 @@ from mtcli.evaluation.test_sets import (
 )
 from mtcli.files import write_file
 from mtcli.model_dir.saved_tree import saved_languages
-from mtcli.translation.line_translator import OnProgress
+from mtcli.translation.pipeline import OnProgress
 from mtcli.translation.translator import Translator
 
 
@@ -38,6 +45,8 @@ class EvaluationRequest:
     test: TestOptions = TestOptions()
     engine: EngineOptions = EngineOptions()
     search: Mapping[str, Any] = field(default_factory=dict)  # replaces options of the models
+    has_analysis: bool = False
+    train_corpora: tuple[str, ...] = ()  # for the analysis; empty: word counts of the models
 
     def __post_init__(self) -> None:
         SearchOptions(**self.search)  # raises `OptionsError` for values out of range
@@ -85,9 +94,26 @@ def run_evaluation(request: EvaluationRequest, listener: Listener = Listener()) 
             write_file(request.outputs[i], "".join(f"{line}\n" for line in system.hypotheses))
         systems.append(system)
     evaluation = score_systems(systems, test_set, request.metrics, request.test)
+    if request.has_analysis:
+        evaluation = replace(evaluation, analysis=_analyze(evaluation, request, listener))
     for text in evaluation.notices:
         listener.notify(text)
     return evaluation
+
+
+def _analyze(evaluation: Evaluation, request: EvaluationRequest, listener: Listener) -> Analysis:
+    """Analyze the translations with the training corpus or with the word counts of the models."""
+    test_set, systems = evaluation.test_set, evaluation.systems
+    if request.train_corpora:
+        training: TrainingText | None = read_training_corpus(
+            request.train_corpora, test_set.languages, test_set, systems
+        )
+    else:
+        training = read_saved_counts(request.models, test_set, systems)
+    analysis = analyze(test_set, systems, training, request.metrics)
+    for text in analysis.notices:
+        listener.notify(text)
+    return analysis
 
 
 def _model_languages(request: EvaluationRequest) -> Languages:

@@ -35,6 +35,7 @@ from mtcli.model_dir.layout import (
     REPORT,
     TENSORBOARD,
     WEIGHTS,
+    WORD_COUNTS,
 )
 from mtcli.model_dir.safety import check_contained, read_record
 from mtcli.model_dir.saved_tree import read_saved_tree
@@ -257,8 +258,8 @@ def remove_run(directory: Path) -> None:
         return
     remove_partial(directory)
     # Remove config.yaml last: a partially removed directory must still count as a run.
-    names = (WEIGHTS, CARD, LOG, CHECKPOINTS, *_TOKENIZERS, REPORT, EXPORT, TENSORBOARD, CONFIG)
-    for name in names:
+    others = CARD, LOG, CHECKPOINTS, *_TOKENIZERS, WORD_COUNTS, REPORT, EXPORT, TENSORBOARD
+    for name in (WEIGHTS, *others, CONFIG):
         path = directory / name
         try:
             if path.is_dir() and not path.is_symlink():

@@ -34,7 +34,7 @@ from mtcli.tokenizer import load_tokenizers
 from mtcli.training.loop import is_better
 from mtcli.training.run_state import Run, write_report
 from mtcli.translation.engines import open_engine
-from mtcli.translation.engines.base import Engine, NBest, Source
+from mtcli.translation.engines.base import Engine, NBest, PiecePair, Source, TokenScores
 from mtcli.translation.line_translator import LineTranslator, Request
 
 _MAX_BLEU_LOSS, _MIN_SPEEDUP = 0.1, 1.05  # conditions for enabling a shortlist
@@ -213,6 +213,10 @@ class CountingEngine(Engine):
     def search(self, sources: list[Source], options: SearchOptions, limit: int) -> NBest:
         """Return the n-best list of each source, with at most `limit` pieces per target."""
         return self.submit(sources, options, limit)()
+
+    def score(self, pairs: list[PiecePair]) -> TokenScores:
+        """Return the log-probabilities of the pieces of each translation, and of EOS after them."""
+        return self.engine.score(pairs)
 
     def submit(
         self, sources: list[Source], options: SearchOptions, limit: int

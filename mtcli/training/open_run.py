@@ -21,6 +21,7 @@ from mtcli.model_dir.directory import (
     save_config,
     saved_plan,
 )
+from mtcli.model_dir.layout import WORD_COUNTS
 from mtcli.model_dir.lock import RunLock
 from mtcli.reporting.events import Notice, Resumed
 from mtcli.reporting.progress import PreparationProgress
@@ -108,6 +109,7 @@ def _build_or_restore(
     checkpoint = None if options.fresh else _last_checkpoint(config, context, summary.digest)
     tokenizers = _get_tokenizers(config, context, preparation, checkpoint, notify)
     data = _prepare_data(preparation, summary, tokenizers, context, notify)
+    counts = b"" if checkpoint else context.processes.run_on_first(preparation.word_counts)
     context.reader.clear()  # training needs only token ids
     config = _with_languages(config, summary.languages)
     config = _resolve_bleu_tokenizer(config, context, checkpoint, notify)
@@ -123,7 +125,7 @@ def _build_or_restore(
         _lock_new_run(context.directory, lock)
         remove_run(context.directory)
         save_config(context.directory, config, plan)
-        for name, content in tokenizers.files().items():
+        for name, content in {**tokenizers.files(), WORD_COUNTS: counts}.items():
             write_file(context.directory / name, content)
         for notice in notices:
             run.log(notice)
