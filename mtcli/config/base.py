@@ -143,6 +143,14 @@ class LinearGroup:
         return self.n_layers * self.rows * (self.columns + self.n_biases)
 
 
+@dataclass(frozen=True)
+class AlignmentHeads:
+    """Heads of one layer whose mean attention to the source gives the alignment."""
+
+    layer: int  # counted from 0, like the heads
+    heads: tuple[int, ...]
+
+
 class ModelConfig(Section):
     """Settings that all architectures share."""
 

@@ -60,7 +60,9 @@ def _transformer_spec(
     tensors = _convert_weights(config, weights, encoder, decoder)
     spec = TransformerSpec(
         StackBuilder(config, tensors, encoder, n_positions).encoder(),
-        StackBuilder(config, tensors, decoder, n_positions).decoder(config.alignment_layer),
+        StackBuilder(config, tensors, decoder, n_positions).decoder(
+            config.default_alignment_heads.layer
+        ),
     )
     spec.config.add_source_eos = True
     spec.register_source_vocabulary(list(vocabularies[0]))
