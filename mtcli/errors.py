@@ -17,7 +17,7 @@ class MtcliError(Exception):
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal that ends the program at once; the message, if any, is printed."""
+    """A signal that ends the program immediately; the message, if any, is printed."""
 
     def __init__(self, signal: int, message: str = "") -> None:
         super().__init__(message)
@@ -42,7 +42,7 @@ class DataError(MtcliError):
 
 
 class CheckpointError(MtcliError):
-    """A model directory is missing, incomplete, or written by an incompatible version."""
+    """A model directory is missing, is incomplete, or has an incompatible version."""
 
 
 class EngineError(MtcliError):

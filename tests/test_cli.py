@@ -177,7 +177,7 @@ MISTAKES = {
         lambda path: write_file(path / "model" / "config.yaml", "a: &a [1]\nb: *a\nc: ["),
         ["--fresh"],
         "{path}/model already exists and is not an mtcli run",
-        "hint: choose another --out; mtcli changed nothing in this directory",
+        "hint: choose another --out; mtcli has not changed this directory",
     ),
     "a damaged config.yaml in --out": (
         lambda path: write_file(path / "model" / "config.yaml", "format: 1\nmtcli: 0\ndata: ["),
@@ -603,7 +603,7 @@ def test_a_full_disk_is_reported(model, redirection):
         ("<&-", "error: standard input is closed"),
         ("< {path}/in >&-", "error: standard output is closed"),
         ("< {path}/in --output {path}/in", "is also an input"),
-        ("< {path}/in --max-length 5000", "--max-length 5000 is more than the model's 1024"),
+        ("< {path}/in --max-length 5000", "--max-length 5000 exceeds the model's 1024"),
     ],
 )
 def test_an_unusable_input_or_output_is_reported(model, tmp_path, redirection, message):

@@ -63,7 +63,7 @@ def of_kind(kind: type, events: list) -> list:
     return [event for event in events if isinstance(event, kind)]
 
 
-# Time budget, time limit and pauses.
+# Tests of the time budget, the time limit and pauses.
 
 
 @pytest.fixture
@@ -140,7 +140,7 @@ def test_the_estimated_steps_fill_the_remaining_time(tiny_config, tmp_path, cloc
     # A step takes 1 s, and every fourth step is followed by a validation that takes 1 s.
     assert estimate(0) - estimate(5) == 5 * 60 / 1.25
     assert 300 < estimate(0) < 10 * 60 / 1.25
-    with pytest.raises(ConfigError, match="leave time for fewer than 4 steps"):
+    with pytest.raises(ConfigError, match="there is time for fewer than 4 steps"):
         estimate(9.9)
 
 
@@ -193,7 +193,7 @@ def test_a_run_resumes_from_its_last_validation_and_not_from_an_earlier_pause(
     assert [event.step for event in of_kind(Resumed, events)] == [4]
 
 
-# Divergence, rollbacks and damaged files.
+# Tests of divergence, rollbacks and damaged files.
 
 
 class Diverging:
@@ -426,7 +426,7 @@ def test_removing_the_directory_raises_a_user_error(tiny_config, tmp_path):
         train_run(tiny_config, tmp_path / "run", remove)
 
 
-# Final weights.
+# Tests of the final weights.
 
 
 def test_the_best_candidate_becomes_the_model_and_is_reported(tiny_config, tmp_path):
@@ -444,7 +444,7 @@ def test_the_best_candidate_becomes_the_model_and_is_reported(tiny_config, tmp_p
 
 
 def test_a_candidate_must_beat_all_earlier_candidates(tiny_config, tmp_path, monkeypatch):
-    losses = iter([0.1, 0.2])  # the mean and the last step: lower than all validations
+    losses = iter([0.1, 0.2])  # of the mean and of the last step; lower than in all validations
     measure = Run.measure
 
     def fake_measure(self, weights=None):
@@ -517,7 +517,7 @@ def test_averaged_models_must_match_and_give_the_mean_of_their_weights(tiny_conf
         torch.testing.assert_close(tensor, (one[name] + two[name]) / 2)
     with pytest.raises(CheckpointError, match="already exists"):
         average_models([tmp_path / "1", tmp_path / "2"], tmp_path / "mean")
-    with pytest.raises(CheckpointError, match="has fewer than two saved sets of weights"):
+    with pytest.raises(CheckpointError, match="contains fewer than two sets of weights"):
         average_models([tmp_path / "1"], tmp_path / "new")
     wider = with_overrides(tiny_config, [("model.d_model", 32)])
     run(wider, tmp_path / "wider")
@@ -571,7 +571,7 @@ def test_the_mean_of_equal_weights_is_exact():
     assert torch.equal(average_weights([weights] * 7)["a"], weights["a"])
 
 
-# Fine-tuning.
+# Tests of fine-tuning.
 
 
 def test_fine_tuning_starts_with_the_vocabulary_and_weights_of_the_parent(
@@ -625,7 +625,7 @@ def test_wrong_freeze_patterns_raise_a_user_error(tiny_config, tmp_path, pattern
     assert not (tmp_path / "run").exists()
 
 
-# Report and TensorBoard.
+# Tests of the report and TensorBoard.
 
 
 def test_the_report_is_updated_and_contains_the_final_score(tiny_config, tmp_path):

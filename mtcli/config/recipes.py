@@ -23,7 +23,7 @@ class Recipe:
 
     @property
     def name(self) -> str:
-        """Name for `--config`."""
+        """Name of the recipe, for `--config`."""
         return self.path.stem
 
     @property
@@ -39,7 +39,8 @@ class Recipe:
     def check_corpus(self, *, has_dev: bool) -> None:
         """Raise `DataError` if the corpus of the recipe is not in the current directory.
 
-        With `has_dev`, the dev files of the recipe are not needed.
+        If `has_dev` is true, the user has specified a dev set, and the dev files of the recipe are
+        not needed.
         """
         from mtcli.config.load import load_config  # slow, and shell completion does not need it
 
@@ -49,7 +50,7 @@ class Recipe:
             if not file.exists():
                 raise DataError(
                     f"recipe {self.name}: {file} is not in the current directory",
-                    hint=f"give a corpus: mtcli train SOURCE TARGET --config {self.name} --out DIR",
+                    hint=f"pass a corpus: mtcli train SOURCE TARGET --config {self.name} --out DIR",
                 )
 
 

@@ -44,10 +44,10 @@ _INTEGERS = {"beam_size", "n_best", "max_length", "no_repeat_ngram", "top_k"}
 
 @dataclass(frozen=True)
 class Sampling:
-    """Draw each piece from the model's distribution instead of using beam search."""
+    """Options for sampling each piece from the model's distribution instead of beam search."""
 
-    temperature: float = 1.0  # divides the logits: below 1 sharpens the distribution
-    top_k: int = 0  # sample from the k most probable pieces; 0: from all
+    temperature: float = 1.0  # divides the logits; values below 1 sharpen the distribution
+    top_k: int = 0  # sample from the k most probable pieces; 0 means all pieces
     top_p: float = 1.0  # sample from the most probable pieces with this total probability
 
     def __post_init__(self) -> None:
@@ -57,7 +57,7 @@ class Sampling:
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """Search options, including the details to return with each translation."""
+    """Options of beam search and sampling, and which details to return with each translation."""
 
     beam_size: int = 4
     n_best: int = 1
@@ -89,8 +89,8 @@ class SearchOptions:
     def limit(self, n_source: int, n_prefix: int = 0) -> int:
         """Return the maximum length of a translation in pieces, including the prefix.
 
-        The terms that depend on the source or the prefix are rounded up to multiples of eight, so
-        that sources of similar length have the same limit and can share a batch.
+        Lengths derived from the source or the prefix are rounded up to multiples of eight, so that
+        sources of similar length have the same limit and can share a batch.
         """
         ratio = self.max_length_ratio
         free = self.max_length if ratio is None else _round_up_to_eight(ratio * n_source)
@@ -105,7 +105,7 @@ def _check(name: str, value: Any, limits: Limits) -> None:
     if not is_number:
         expected = "an integer" if is_integer else "a number"
         raise OptionsError(f"{name}={value!r} is not {expected}")
-    if not limits.low <= value <= limits.high:  # False for NaN
+    if not limits.low <= value <= limits.high:  # also refuses NaN
         raise OptionsError(f"{name}={value} is not between {limits.low} and {limits.high}")
 
 
@@ -115,7 +115,7 @@ def _round_up_to_eight(number: float) -> int:
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """Engine that runs a model, and its device, precision and seed."""
+    """Options of the engine: its name, device, precision, threads and seed."""
 
     engine: str = "auto"
     device: str = "auto"

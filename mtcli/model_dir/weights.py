@@ -33,7 +33,7 @@ from mtcli.tokenizer import Tokenizers, load_tokenizers
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """Content of a model directory: configuration, tokenizers and network."""
+    """A model loaded from a model directory, with its configuration and tokenizers."""
 
     config: Config
     tokenizers: Tokenizers
@@ -45,7 +45,7 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, 
     with atomic_write(path) as temporary:
         try:
             save_file({k: v.cpu().contiguous() for k, v in tensors.items()}, temporary, metadata)
-        except SafetensorError as error:  # for example, a full disk
+        except SafetensorError as error:  # raised, for example, if the disk is full
             raise OSError(str(error)) from error
 
 

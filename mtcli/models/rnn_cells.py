@@ -11,11 +11,11 @@ CellState = tuple[Tensor, ...]  # hidden state, and the cell state of an LSTM; e
 
 
 class DeferredMatrix:
-    """A matrix (or one per sentence) by which every step of a loop multiplies its input.
+    """Matrix, or one matrix per sentence, that multiplies the input of each step of a loop.
 
-    Summing one gradient of the matrix per step would cost more than the steps themselves. Instead,
-    each step records its input and output gradient, and one large product computes the gradient of
-    the matrix after the last step.
+    Computing a gradient of the matrix at each step would take longer than the steps themselves.
+    Instead, each step records its input and output gradient, and one large product computes the
+    gradient of the matrix at the end of the backward pass.
     """
 
     def __init__(self, matrix: Tensor) -> None:
@@ -29,9 +29,9 @@ class DeferredMatrix:
         self.transposed = transposed.contiguous() if self.needs_gradient else transposed
 
     def __call__(self, x: Tensor, addend: Tensor | None = None) -> Tensor:
-        """Multiply `x` [..., n, d_in] by the matrix [..., d_out, d_in]: [..., n, d_out].
+        """Return `x` [..., n, d_in] times the transposed matrix [..., d_in, d_out].
 
-        `addend`, such as a bias, is added to the product.
+        `addend`, such as a bias, is added to the product [..., n, d_out].
         """
         x = x.to(self.matrix.dtype)
         addend = None if addend is None else addend.to(x.dtype)
@@ -77,7 +77,7 @@ class _DeferredProduct(torch.autograd.Function):
 
 
 class _DeferredGradient(torch.autograd.Function):
-    """Identity function of the matrix; its backward pass runs after those of all products."""
+    """Identity function. Its backward pass runs last and computes the gradient of the matrix."""
 
     @staticmethod
     def forward(ctx: Any, matrix: Tensor, records: Any) -> Tensor:
@@ -97,7 +97,7 @@ class _DeferredGradient(torch.autograd.Function):
 def _has_cpu_lstm(dtype: torch.dtype) -> bool:
     """Return whether torch can train an LSTM in `dtype` on this CPU.
 
-    No CPU supports it in float16. In bfloat16, oneDNN has no LSTM for CPUs without AVX-512, but
+    No CPU supports an LSTM in float16. oneDNN has no bfloat16 LSTM for CPUs without AVX-512, but
     torch 2.13 calls it without checking. This function therefore runs a tiny LSTM once per process.
     """
     if dtype != torch.bfloat16:
@@ -125,7 +125,7 @@ class Lstm(nn.LSTM):
     bias_hh_l0: Tensor
 
     def run(self, x: Any, states: CellState | None = None) -> tuple[Any, CellState]:
-        """Run over all of `x`, packed or not; return hidden states and the final state."""
+        """Process the sequences `x`, packed or not; return hidden states and the final state."""
         if x.data.device.type == "cpu" and not _has_cpu_lstm(_product_dtype(x.data)):
             with torch.autocast("cpu", enabled=False):
                 states = states and tuple(state.float() for state in states)
@@ -157,7 +157,7 @@ class Gru(nn.GRU):
     bias_hh_l0: Tensor
 
     def run(self, x: Any, states: CellState | None = None) -> tuple[Any, CellState]:
-        """Run over all of `x`, packed or not; return hidden states and the final state."""
+        """Process the sequences `x`, packed or not; return hidden states and the final state."""
         hidden, last = self(x, states[0] if states else None)
         return hidden, (last,)
 

@@ -31,7 +31,7 @@ __all__ = ["DEFAULTS", "RunOptions", "train_run"]
 def train_run(
     config: Config, directory: Path, listener: Listener, options: RunOptions = DEFAULTS
 ) -> Finished | Stopped:
-    """Train until done or asked to stop; resume the run in `directory` if there is one."""
+    """Train until done or asked to stop; if `directory` contains a run, resume it."""
     request = StopRequest(options.stop_after)
     try:
         return _train_run(config, directory, listener, options, request)
@@ -63,7 +63,7 @@ def _train_run(
             directory, device, group, listeners, reader=reader, shared_cache=options.cache
         )
         if group.is_first and is_run(directory):
-            lock.acquire()  # before reading the run
+            lock.acquire()  # before the run is read
         finished = group.run_on_first(lambda: _find_finished(config, context, options))
         if finished:
             return finished
@@ -104,7 +104,10 @@ def _ignore(_: object) -> None:
 
 
 def _find_finished(config: Config, context: RunContext, options: RunOptions) -> Finished | None:
-    """Return the `Finished` event of a completed run; raise if its settings or data differ."""
+    """Return the `Finished` event of a completed run, or None.
+
+    Raise `CheckpointError` if the run has different settings or data.
+    """
     check_is_run(context.directory)
     if options.fresh:
         return None
@@ -130,7 +133,7 @@ def _process_device(name: str) -> torch.device:
     n_gpus = torch.cuda.device_count()
     if local_rank() >= n_gpus:
         raise ConfigError(
-            f"more processes on this machine than GPUs ({n_gpus})",
+            f"this machine runs more processes than it has GPUs ({n_gpus})",
             hint=f"start at most {n_gpus} processes per machine, or set train.device=cpu",
         )
     device = torch.device("cuda", local_rank())

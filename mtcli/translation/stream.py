@@ -17,7 +17,7 @@ from mtcli.translation.formats import Formats, Line
 from mtcli.translation.line_translator import LineTranslator, Request, Translation
 from mtcli.translation.stream_io import Input, line_groups
 
-_ROUNDING = 1e-3  # lines; tolerance for sums of fractions
+_ROUNDING = 1e-3  # in lines; tolerance for rounding errors in sums of fractions
 
 
 class _GroupSize(NamedTuple):
@@ -36,7 +36,7 @@ class Progress:
     def __init__(self, total: int | None = None) -> None:
         self.total = total  # size of the entire input; None: unknown
         self.on_change: Callable[[], None] = lambda: None
-        self._groups: deque[_GroupSize] = deque()  # read, but not yet complete
+        self._groups: deque[_GroupSize] = deque()  # groups that are not yet complete
         self._done = _GroupSize(0, 0)
         self._n_in_group = 0.0  # translated lines in the first group
 
@@ -90,7 +90,7 @@ class LineCounts:
     """Number of translated lines, and how many of them need a warning."""
 
     n_lines: int = 0
-    n_invalid: int = 0  # not UTF-8; U+FFFD replaces invalid bytes
+    n_invalid: int = 0  # not valid UTF-8; invalid bytes are replaced with U+FFFD
     n_split: int = 0  # longer than the training data, translated in parts
     n_truncated: int = 0  # the best translation reached the length limit before EOS
     n_repetitive: int = 0  # the best translation repeats itself
@@ -102,7 +102,10 @@ class LineCounts:
         """Yield a message for each nonzero warning count."""
         of_all = f"of {self.n_lines} lines"
         if self.n_invalid:
-            yield f"{self.n_invalid} {of_all} were not valid UTF-8; U+FFFD replaces invalid bytes"
+            yield (
+                f"{self.n_invalid} {of_all} were not valid UTF-8; invalid bytes were replaced with "
+                "U+FFFD"
+            )
         if self.n_split:
             yield (
                 f"{self.n_split} {of_all} were longer than the lines the model was trained on and "
@@ -135,9 +138,10 @@ def translate_stream(
     formats: Formats,
     progress: Progress | None = None,
 ) -> Iterator[TranslatedGroup]:
-    """Yield one output line for each input line, in groups; count the lines in `progress`.
+    """Translate all inputs; yield one output line for each input line, in groups.
 
-    An error in the input is raised after the lines before it have been yielded.
+    `progress` counts the translated lines. An error in the input is raised after all lines before
+    it have been yielded.
     """
     progress = progress or Progress()
     pending: deque[list[Line]] = deque()

@@ -1,4 +1,4 @@
-"""The list of engines, and `open_engine`, which chooses one for a model."""
+"""Engines, and the choice of an engine for a model (`open_engine`)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +22,7 @@ class LoadedEngine:
     engine: Engine
     tokenizers: Tokenizers
     max_pieces: int  # longest source in training; longer lines are split
-    search: SearchOptions  # the defaults of the model
+    search: SearchOptions  # default search options of the model
     open_model: Callable[[], "TranslationModel[Any]"] | None = None  # torch model; None: ensemble
 
 

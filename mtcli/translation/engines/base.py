@@ -1,4 +1,4 @@
-"""Interface that all engines implement: search over pieces."""
+"""Interface of the engines, which translate pieces into n-best lists of pieces."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ from mtcli.config.search import SearchOptions
 
 @dataclass(frozen=True)
 class Source:
-    """Pieces to translate, at most `LoadedEngine.max_pieces`."""
+    """Pieces to translate; their number is at most `LoadedEngine.max_pieces`."""
 
     pieces: tuple[str, ...]
     prefix: tuple[str, ...] = ()  # forced start of the translation
@@ -30,7 +30,7 @@ NBest = list[list[ScoredPieces]]  # the n-best list of each source, best first
 
 
 class Engine(ABC):
-    """Executes a model. All sources of a batch must have the same `SearchOptions.limit`."""
+    """Runs a model. All sources of a batch must have the same `SearchOptions.limit`."""
 
     n_parallel = 1  # batches searched at the same time
     n_positions: int | None = None  # maximum source and target length; None: unlimited
