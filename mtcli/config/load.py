@@ -9,11 +9,10 @@ from pydantic import ValidationError
 
 from mtcli.config.problems import Problem, explain_errors, explain_unknown_key, find_problems
 from mtcli.config.sections import Config
+from mtcli.config.yaml_errors import YAML_ERRORS, describe_yaml_error
 from mtcli.errors import ConfigError
 
 Setting = tuple[str, Any]  # a dotted key and its value
-# Errors of PyYAML, including those for invalid values such as `!!int ""` or the date 2020-13-01.
-YAML_ERRORS = (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, RecursionError)
 METADATA_KEYS = ("format", "mtcli")  # only in the config.yaml of a model
 
 
@@ -196,14 +195,6 @@ def _parse(text: str, *, origin: str) -> Any:
         return yaml.safe_load(text)
     except YAML_ERRORS as error:
         raise ConfigError(f"{origin} is not valid YAML: {describe_yaml_error(error)}") from error
-
-
-def describe_yaml_error(error: Exception) -> str:
-    """Return one line with the position and the cause of a YAML error."""
-    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
-        mark = error.problem_mark
-        return f"line {mark.line + 1}, column {mark.column + 1}: {error.problem}"
-    return " ".join(str(error).split())
 
 
 def _apply(settings: Iterable[Setting], tree: Any) -> Any:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from mtcli.config.base import Beta, CorpusSource, Float, Int, ModelConfig, Section
+from mtcli.config.metrics import BLEU_TOKENIZERS
 from mtcli.config.rnn import RnnConfig
 from mtcli.config.search import SEARCH_LIMITS, SearchOptions
 from mtcli.config.transformers import DecoderOnlyConfig, TransformerConfig
@@ -143,8 +144,12 @@ class TrainConfig(Section):
     """Steps between validations. Each validation writes a checkpoint."""
     validate_pairs: Int = Field(500, gt=0)
     """Number of dev pairs that each validation translates with greedy search for BLEU and chrF."""
-    metric: Literal["bleu", "chrf", "loss"] = "bleu"
-    """Dev metric that selects the best weights and that `patience` monitors."""
+    metric: Literal["bleu", "chrf", "chrf++", "ter", "loss"] = "bleu"
+    """Dev metric that selects the best weights and that `patience` monitors. Validation computes
+    BLEU, chrF and this metric."""
+    bleu_tokenizer: str | None = None
+    """Tokenizer of BLEU in validation, as in sacreBLEU. null: from the target language; 13a for
+    languages with spaces between words."""
     patience: Int | None = Field(None, gt=0)
     """Stop after this many validations without improvement. null disables early stopping."""
     ema: Beta | None = None
@@ -170,6 +175,13 @@ class TrainConfig(Section):
     sharding: Literal["none", "full"] = "none"
     """Distribution of the model over several processes. none: each process holds the full model.
     full: each process holds a shard (FSDP2)."""
+
+    @field_validator("bleu_tokenizer")
+    @classmethod
+    def _check_bleu_tokenizer(cls, name: str | None) -> str | None:
+        if name is not None and name not in BLEU_TOKENIZERS:
+            raise ValueError(f"must be one of {', '.join(BLEU_TOKENIZERS)} (got {name!r})")
+        return name
 
     @field_validator("device")
     @classmethod

@@ -158,9 +158,9 @@ def read_aligned(paths: Sequence[Path]) -> list[list[str]]:
     files = [list(read_lines(path)) for path in paths]
     for path, lines in zip(paths, files, strict=True):
         if not lines:
-            raise _empty(path)
+            raise empty_file(path)
         if len(lines) != len(files[0]):
-            raise _unequal(paths[0], len(files[0]), path, len(lines))
+            raise unequal_lengths(paths[0], len(files[0]), path, len(lines))
     return files
 
 
@@ -184,21 +184,23 @@ def paired_lines(
                 for line, side in zip(pair, sides, strict=True)
             )
             if not n_source or not n_target:
-                raise _empty(target_name if n_source else source_name)
-            raise _unequal(source_name, n_source, target_name, n_target)
+                raise empty_file(target_name if n_source else source_name)
+            raise unequal_lengths(source_name, n_source, target_name, n_target)
         n_pairs += 1
         yield pair
     if not n_pairs:
-        raise _empty(source_name)
+        raise empty_file(source_name)
 
 
-def _empty(name: object) -> DataError:
+def empty_file(name: object) -> DataError:
+    """Return the error for a file without lines."""
     return DataError(f"{name} is empty", hint="write one sentence per line")
 
 
-def _unequal(first: object, n_first: int, second: object, n_second: int) -> DataError:
+def unequal_lengths(first: object, n_first: int, second: object, n_second: int) -> DataError:
+    """Return the error for files whose lines belong together, but differ in number."""
     return DataError(
         f"{first} has {n_first:,} lines, but {second} has {n_second:,}",
-        hint="line N of one file must be the translation of line N of the other; "
+        hint="line N of both files must belong to the same sentence; "
         "find the first difference with `paste`",
     )

@@ -11,15 +11,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import yaml
 from safetensors import SafetensorError, safe_open
 
 from mtcli import __version__
 from mtcli.config.base import AlignmentHeads, ModelConfig
 from mtcli.config.load import (
     METADATA_KEYS,
-    YAML_ERRORS,
-    describe_yaml_error,
     differences,
     to_yaml,
     validate,
@@ -39,14 +36,17 @@ from mtcli.model_dir.layout import (
     REPORT,
     TENSORBOARD,
     WEIGHTS,
+    WORD_COUNTS,
 )
 from mtcli.model_dir.safety import check_contained, read_record
+from mtcli.model_dir.saved_tree import read_saved_tree
 
 # Format of the model directory, saved in config.yaml. Increment it when a change makes the
 # directory unreadable by older versions of mtcli. Versions 0.1.0 and 0.2.0 wrote format 1.
 # Development versions of 0.3.0 wrote format 2.
 FORMAT = 3
 _READABLE = (1, 2, FORMAT)
+_WITH_13A = (1, 2)  # formats whose runs used the BLEU tokenizer 13a for all languages
 # Keys in the header of model.safetensors. FORMAT is also the version number of this metadata:
 # mtcli refuses unknown fields, so a new field requires a new FORMAT.
 METADATA, CHECKSUMS = "mtcli", "checksums"
@@ -107,6 +107,8 @@ def load_saved_config(directory: Path) -> Config:
             f"{__version__}, which reads formats {', '.join(map(str, _READABLE))}",
             hint="use the version of mtcli that wrote it, or a newer one",
         )
+    if saved_format in _WITH_13A and isinstance(tree.get("train"), dict):
+        tree["train"] = {"bleu_tokenizer": "13a"} | tree["train"]  # type: ignore[operator]
     return validate(tree, origin=str(path))
 
 
@@ -182,6 +184,7 @@ def _differences(directory: Path, config: Config) -> list[str]:
 
     Corpus file names are ignored, because training compares a digest of the pairs instead. The
     number of steps is ignored if train.minutes is set, because it is derived from train.minutes.
+    The tokenizer of BLEU is ignored if `config` does not specify it.
     """
     saved = load_saved_config(directory)
     before, now = saved.train, config.train
@@ -194,6 +197,8 @@ def _differences(directory: Path, config: Config) -> list[str]:
         ignored["start_from"] = before.start_from
     if before.minutes is not None or now.minutes is not None:
         ignored["steps"] = before.steps
+    if now.bleu_tokenizer is None:
+        ignored["bleu_tokenizer"] = before.bleu_tokenizer
     sections = {
         "data": _with_corpora_of(saved.data, config.data),
         "tokenizer": _with_sample_of(saved.tokenizer, config.tokenizer),
@@ -259,8 +264,8 @@ def remove_run(directory: Path) -> None:
         return
     remove_partial(directory)
     # Remove config.yaml last: a partially removed directory must still count as a run.
-    names = (WEIGHTS, CARD, LOG, CHECKPOINTS, *_TOKENIZERS, REPORT, EXPORT, TENSORBOARD, CONFIG)
-    for name in names:
+    others = CARD, LOG, CHECKPOINTS, *_TOKENIZERS, WORD_COUNTS, REPORT, EXPORT, TENSORBOARD
+    for name in (WEIGHTS, *others, CONFIG):
         path = directory / name
         try:
             if path.is_dir() and not path.is_symlink():
@@ -336,45 +341,6 @@ def read_metadata(path: Path) -> dict[str, Any]:
     """
     with safe_open(path, framework="numpy") as file:
         return dict(json.loads((file.metadata() or {})[METADATA]))
-
-
-class _LoaderWithoutAliases(yaml.SafeLoader):
-    """YAML loader that refuses aliases, because a few aliases can expand to billions of values."""
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        """Compose the next node."""
-        if self.check_event(yaml.AliasEvent):
-            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
-            raise yaml.MarkedYAMLError(problem="aliases are not allowed", problem_mark=mark)
-        return super().compose_node(parent, index)
-
-
-def read_saved_tree(path: Path) -> dict[str, object]:
-    """Return the content of a config.yaml without validating it."""
-    if not path.is_file():
-        reason = f"it has no {path.name}" if path.parent.is_dir() else "it does not exist"
-        raise CheckpointError(
-            f"{path.parent} is not a model directory: {reason}",
-            hint="pass the directory that `mtcli train --out` wrote",
-        )
-    # One check here is enough: all code that uses a model directory reads config.yaml first.
-    check_contained(path.parent)
-    try:
-        tree = yaml.load(path.read_text(encoding="utf-8"), Loader=_LoaderWithoutAliases)
-    except OSError as error:
-        raise CheckpointError(f"cannot read {path}: {error.strerror}") from error
-    except YAML_ERRORS as error:
-        raise _damaged(path, describe_yaml_error(error)) from error
-    if not isinstance(tree, dict):
-        raise _damaged(path, "it contains no settings")
-    return tree
-
-
-def _damaged(path: Path, problem: str) -> CheckpointError:
-    return CheckpointError(
-        f"{path} is damaged: {problem}",
-        hint=f"copy it again; to retrain, remove {path.parent} or choose another --out",
-    )
 
 
 def _may_be_same_path(one: Path, other: Path) -> bool:

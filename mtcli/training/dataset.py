@@ -4,14 +4,15 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from mtcli.config.metrics import DEFAULT_METRICS, MetricOptions
 from mtcli.config.search import SearchOptions
-from mtcli.config.sections import Config
+from mtcli.config.sections import Config, TrainConfig
 from mtcli.data.batches import batches_in_order
 from mtcli.data.corpus import Corpus
 from mtcli.data.encoding import EncodedCorpus
 from mtcli.data.streaming import StreamedCorpus
 from mtcli.distributed import Processes
-from mtcli.evaluation.scores import compute_scores
+from mtcli.evaluation.scores import LOWER_IS_BETTER, compute_scores
 from mtcli.models.base import TrainableModel
 from mtcli.reporting.events import MAIN_METRIC, Sample, Score, Scores
 from mtcli.tokenizer import Tokenizers
@@ -34,12 +35,25 @@ class DevScores:
 
     def score(self, metric: str) -> float:
         """Return the score for model selection; higher is better."""
-        return -self.loss if metric == "loss" else self.scores[metric].value
+        if metric == "loss":
+            return -self.loss
+        value = self.scores[metric].value
+        return -value if metric in LOWER_IS_BETTER else value
 
     @property
     def bleu(self) -> Score:
         """BLEU, the score that is stored in checkpoints and model metadata."""
         return self.scores[MAIN_METRIC]
+
+
+def validation_metrics(options: TrainConfig) -> MetricOptions:
+    """Return the metrics of a validation: BLEU, chrF and the one that selects the weights."""
+    selecting = [options.metric] if options.metric != "loss" else []
+    return MetricOptions(
+        metrics=tuple(dict.fromkeys([*DEFAULT_METRICS, *selecting])),
+        tokenize=options.bleu_tokenizer,
+        resamples=0,
+    )
 
 
 @dataclass(frozen=True)
@@ -81,7 +95,7 @@ class DevSet:
         samples = zip(sources, references, translations, strict=True)
         return DevScores(
             loss=loss,
-            scores=compute_scores(translations, [references]),
+            scores=compute_scores(translations, [references], validation_metrics(config.train)),
             seconds=time.perf_counter() - began,
             samples=tuple(Sample(*sample) for sample in list(samples)[:_N_SAMPLES]),
         )

@@ -12,11 +12,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from mtcli.config.metrics import MetricOptions
 from mtcli.config.search import EngineOptions, SearchOptions
 from mtcli.data.corpus import Corpus
 from mtcli.data.encoding import EncodedCorpus
 from mtcli.errors import MtcliError
-from mtcli.evaluation.scores import bleu
+from mtcli.evaluation.scores import compute_scores
 from mtcli.export.directory import (
     NotExportableError,
     make_export,
@@ -29,13 +30,13 @@ from mtcli.model_dir.directory import load_saved_config, weights_info
 from mtcli.model_dir.manifest import Shortlist
 from mtcli.model_dir.weights import average_weights, load_model, save_weights
 from mtcli.models.base import parameters_of
-from mtcli.reporting.events import Activity, Finished, Notice
+from mtcli.reporting.events import MAIN_METRIC, Activity, Finished, Notice
 from mtcli.tokenizer import load_tokenizers
 from mtcli.training.alignment_heads import choose_alignment_heads
 from mtcli.training.loop import is_better
 from mtcli.training.run_state import Run, write_report
 from mtcli.translation.engines import open_engine
-from mtcli.translation.engines.base import Engine, NBest, Source
+from mtcli.translation.engines.base import Engine, NBest, PiecePair, Source, TokenScores
 from mtcli.translation.line_translator import LineTranslator, Request
 
 _MAX_BLEU_LOSS, _MIN_SPEEDUP = 0.1, 1.05  # conditions for enabling a shortlist
@@ -205,7 +206,13 @@ def _translate_dev(
     search = replace(translator.options, n_best=1, with_scores=False)
     found = translator.translate_all([Request(line) for line in dev.source], search)
     texts = [candidates[0].text for candidates in found]
-    return bleu(texts, [dev.target]).value, counter.batches
+    metrics = MetricOptions(
+        metrics=(MAIN_METRIC,),
+        tokenize=load_saved_config(directory).train.bleu_tokenizer,
+        resamples=0,
+    )
+    scores = compute_scores(texts, [dev.target], metrics)
+    return scores[MAIN_METRIC].value, counter.batches
 
 
 class CountingEngine(Engine):
@@ -221,6 +228,10 @@ class CountingEngine(Engine):
     def search(self, sources: list[Source], options: SearchOptions, limit: int) -> NBest:
         """Return the n-best list of each source, with at most `limit` pieces per target."""
         return self.submit(sources, options, limit)()
+
+    def score(self, pairs: list[PiecePair]) -> TokenScores:
+        """Return the log-probabilities of the pieces of each translation, and of EOS after them."""
+        return self.engine.score(pairs)
 
     def submit(
         self, sources: list[Source], options: SearchOptions, limit: int

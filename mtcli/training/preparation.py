@@ -23,6 +23,8 @@ from mtcli.data.encoding import EncodedBlock, EncodedCorpus, RaggedArray, encode
 from mtcli.data.fingerprint import fingerprint
 from mtcli.data.formats import find_languages
 from mtcli.data.formats.base import Languages
+from mtcli.model_dir.layout import WORD_COUNTS
+from mtcli.model_dir.word_counts import word_counts_file
 from mtcli.signals import run_interruptibly
 from mtcli.tokenizer import Tokenizers, tokenizers_from_files, train_tokenizers
 from mtcli.training.dataset import Dataset, DevSet
@@ -121,6 +123,17 @@ class Preparation:
         for text in describe_vocabulary(tokenizers, options.vocab_size):
             notify(text)
         return tokenizers
+
+    def word_counts(self) -> bytes:
+        """Count the words of the training text; return the content of word_counts.safetensors."""
+
+        def write(directory: Path) -> dict[str, Any]:
+            train = self.split.train
+            (directory / WORD_COUNTS).write_bytes(word_counts_file(train.blocks(), len(train)))
+            return {}
+
+        entry = self._find_or_build(cache_key("words", self.summary.digest), write)
+        return (entry.path / WORD_COUNTS).read_bytes()
 
     def dataset(self, notify: Notify) -> Dataset:
         """Train the vocabulary, encode the corpus and return the dataset of a new run."""

@@ -7,6 +7,7 @@ from mtcli.data.corpus import Corpus, too_few_pairs
 from mtcli.data.encoding import encode
 from mtcli.data.formats import open_corpora
 from mtcli.data.streaming import BLOCK_PAIRS, StreamedCorpus, read_head
+from mtcli.model_dir.word_counts import word_counts_file
 from mtcli.signals import run_interruptibly
 from mtcli.tokenizer import Tokenizers, train_tokenizers
 from mtcli.training.dataset import Dataset, DevSet
@@ -48,6 +49,11 @@ class StreamPreparation(Preparation):
         for text in describe_vocabulary(tokenizers, self._config.tokenizer.vocab_size):
             notify(text)
         return tokenizers
+
+    def word_counts(self) -> bytes:
+        """Count the words of the first pairs; return the content of word_counts.safetensors."""
+        head, _ = self._head
+        return word_counts_file(head.blocks(), len(head), is_complete=False)
 
     def encode(self, tokenizers: Tokenizers) -> None:
         """Do nothing: pairs are encoded during training."""

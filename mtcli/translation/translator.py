@@ -1,4 +1,4 @@
-"""`Translator`, the Python interface for translation."""
+"""`Translator`, the Python interface for translating and for scoring translations."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -8,13 +8,9 @@ from pathlib import Path
 from mtcli.config.search import EngineOptions, SearchOptions
 from mtcli.translation.attention import LineAttention, trace_attention
 from mtcli.translation.engines import open_engine
-from mtcli.translation.line_translator import (
-    LINES_PER_GROUP,
-    LineTranslator,
-    OnProgress,
-    Request,
-    Translation,
-)
+from mtcli.translation.line_translator import LineTranslator, Request, Translation
+from mtcli.translation.pipeline import LINES_PER_GROUP, OnProgress
+from mtcli.translation.scoring import Pair, PairScore, PairScorer, pair_groups
 
 
 class Translator(LineTranslator):
@@ -36,9 +32,9 @@ class Translator(LineTranslator):
         batch_tokens: int | None = None,
     ) -> None:
         others = [Path(other) for other in ensemble]
-        loaded = open_engine(Path(model), engine or EngineOptions(), others)
-        super().__init__(loaded, batch_tokens=batch_tokens)
-        self._loaded = loaded
+        self.model = Path(model)
+        self.loaded = open_engine(self.model, engine or EngineOptions(), others)
+        super().__init__(self.loaded, batch_tokens=batch_tokens)
 
     def translate(self, lines: Iterable[str], *, beam_size: int | None = None) -> list[str]:
         """Return the translation of each line, in input order; a blank line stays blank."""
@@ -52,7 +48,7 @@ class Translator(LineTranslator):
         The target is the translation of the model or, if given, `reference`, which the model is
         forced to output. The torch model computes the weights, whichever engine translates.
         """
-        return trace_attention(self._loaded, text, reference)
+        return trace_attention(self.loaded, text, reference)
 
     def stream(
         self,
@@ -71,9 +67,28 @@ class Translator(LineTranslator):
         for group in self.translate_groups(groups, options or self.options, on_progress):
             yield from group
 
+    def score(self, sources: Iterable[str], targets: Iterable[str]) -> list[PairScore]:
+        """Return the score of each given translation: the log-probabilities of its tokens.
+
+        `sources` and `targets` are lists of lines or open files. A pair that is longer than the
+        model's `search.max_length` has no tokens and the score minus infinity.
+        """
+        if isinstance(sources, str) or isinstance(targets, str):
+            raise TypeError("sources and targets must be lists of strings, not one string")
+        pairs = (
+            Pair(_without_line_end(source), _without_line_end(target))
+            for source, target in zip(sources, targets, strict=True)
+        )
+        groups = PairScorer(self.loaded).score_groups(pair_groups(pairs))
+        return [score for group in groups for score in group]
+
 
 def _to_request(line: str) -> Request:
-    return Request(line.removesuffix("\n").removesuffix("\r"))
+    return Request(_without_line_end(line))
+
+
+def _without_line_end(line: str) -> str:
+    return line.removesuffix("\n").removesuffix("\r")
 
 
 def _groups(requests: Iterator[Request]) -> Iterator[list[Request]]:
