@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from mtcli.errors import DataError, EngineError
 from mtcli.reporting.attention.maps import BOS, EOS, AttentionStack, SentenceAttention
+from mtcli.reporting.attention.picture import svg_picture
 from mtcli.tokenizer import Tokenizers
 from mtcli.translation.alignment import translate_part
 from mtcli.translation.engines import LoadedEngine
@@ -27,6 +28,10 @@ class LineAttention:
     source: str
     target: str
     parts: tuple[SentenceAttention, ...]
+
+    def _repr_html_(self) -> str:
+        """Draw the default map of each part in a notebook."""
+        return str(svg_picture([part.map() for part in self.parts]))
 
 
 def trace_attention(loaded: LoadedEngine, text: str, reference: str | None = None) -> LineAttention:
