@@ -191,6 +191,7 @@ WordOrder = Annotated[
         min=METRIC_LIMITS["chrf_word_order"].low,
         max=METRIC_LIMITS["chrf_word_order"].high,
         help="Length of the longest word n-grams of chrF; chrF++ always has 2.",
+        show_default="0",
         rich_help_panel=METRICS,
     ),
 ]

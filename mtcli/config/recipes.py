@@ -39,12 +39,12 @@ class Recipe:
     def check_corpus(self, *, has_dev: bool) -> None:
         """Raise `DataError` if the corpus of the recipe is not in the current directory.
 
-        With `has_dev`, the dev files of the recipe are not needed.
+        If `has_dev` is true, the user has specified a dev set, so that of the recipe is not needed.
         """
         if missing := self.missing_files(has_dev=has_dev):
             raise DataError(
                 f"recipe {self.name}: {missing[0]} is not in the current directory",
-                hint=f"give a corpus: mtcli train SOURCE TARGET --config {self.name} --out DIR",
+                hint=f"pass a corpus: mtcli train SOURCE TARGET --config {self.name} --out DIR",
             )
 
     def missing_files(self, *, has_dev: bool = False) -> list[Path]:

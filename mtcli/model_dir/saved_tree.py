@@ -14,7 +14,7 @@ _LANGUAGE_KEYS = ("source_lang", "target_lang")
 
 
 class _LoaderWithoutAliases(yaml.SafeLoader):
-    """YAML loader that refuses aliases: a few lines of them can expand to billions of values."""
+    """YAML loader that refuses aliases, because a few aliases can expand to billions of values."""
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         """Compose the next node."""
@@ -32,7 +32,7 @@ def read_saved_tree(path: Path) -> dict[str, object]:
             f"{path.parent} is not a model directory: {reason}",
             hint="pass the directory that `mtcli train --out` wrote",
         )
-    # All code that uses a model directory reads config.yaml first, so one check here is enough.
+    # One check here is enough: all code that uses a model directory reads config.yaml first.
     check_contained(path.parent)
     try:
         tree = yaml.load(path.read_text(encoding="utf-8"), Loader=_LoaderWithoutAliases)

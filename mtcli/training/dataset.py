@@ -1,4 +1,4 @@
-"""Dataset of a run: training set, dev set, and scoring of a model on the dev set."""
+"""Dataset of a run: training set and dev set. The dev set scores a model."""
 
 import time
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from mtcli.translation.engines import LoadedEngine
 from mtcli.translation.engines.pytorch import TorchEngine
 from mtcli.translation.line_translator import LineTranslator, Request
 
-_N_SAMPLES = 2  # translations to display
+_N_SAMPLES = 2  # number of translations to display
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def validation_metrics(options: TrainConfig) -> MetricOptions:
 
 @dataclass(frozen=True)
 class DevSet:
-    """Dev set: all pairs as token ids for the loss, the first pairs as text for BLEU and chrF."""
+    """Dev pairs: all pairs as token ids for the loss, the first ones as text for BLEU and chrF."""
 
     encoded: EncodedCorpus
     scored_pairs: Corpus  # translated for BLEU, chrF and samples
@@ -71,10 +71,10 @@ class DevSet:
         processes: Processes,
         max_length: int | None = None,
     ) -> DevScores:
-        """Score `model` with greedy search, in parallel across all processes.
+        """Return the scores of `model` with greedy search; the processes share the work.
 
-        Translations are truncated after `max_length` pieces. The model is in evaluation mode
-        afterward.
+        Translations are truncated after `max_length` pieces. The method leaves the model in
+        evaluation mode.
         """
         began = time.perf_counter()
         batches = list(batches_in_order(self.encoded, config.data.batch_tokens))

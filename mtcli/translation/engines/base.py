@@ -1,4 +1,4 @@
-"""Interface that all engines implement: search over pieces, and scores of given pieces."""
+"""Engine interface: translates pieces into n-best lists of pieces, and scores given pieces."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -33,7 +33,7 @@ TokenScores = list[list[float]]  # for each pair, the log-probability of each pi
 
 
 class Engine(ABC):
-    """Executes a model. All sources of a batch must have the same `SearchOptions.limit`."""
+    """Runs a model. All sources of a batch must have the same `SearchOptions.limit`."""
 
     name: ClassVar[str] = ""  # as in `config.search.ENGINES`
     n_bytes = 0  # size of the weights

@@ -1,4 +1,4 @@
-"""torch engine: runs every architecture on every device; the reference for other engines."""
+"""torch engine: runs every architecture on every device and is the reference for other engines."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -30,7 +30,7 @@ _Out = TypeVar("_Out")
 
 
 class TorchEngine(Engine):
-    """Beam search and sampling as implemented in mtcli, on the model's device."""
+    """Beam search and sampling from `mtcli.search`, on the model's device."""
 
     name = "torch"
 
