@@ -57,7 +57,7 @@ class CorpusSource:
         return CorpusSource(tuple(tuple(map(_strip_directory, names)) for names in self.corpora))
 
     def to_yaml(self) -> Any:
-        """Return the value for a configuration file."""
+        """Return the corpora in the form used in configuration files."""
         values = [list(names) if len(names) == 2 else names[0] for names in self.corpora]
         return values[0] if len(values) == 1 else [{"corpus": value} for value in values]
 

@@ -32,7 +32,7 @@ class Estimate:
     n_parameters: int
     flops: float  # of all matrix products in the forward and backward passes
     memory: int  # peak, in bytes, on the device that trains the model
-    tokens_per_second: float  # source and target
+    tokens_per_second: float  # source and target tokens
     steps: int  # as configured, or the number that fits in train.minutes
     seconds: float  # including validations
     epochs: float

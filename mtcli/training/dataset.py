@@ -1,4 +1,4 @@
-"""Dataset of a run: training set and dev set. The dev set scores a model."""
+"""Dataset of a run: training set, dev set, and the scores of a model on the dev set."""
 
 import time
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Engine interface: translates pieces into n-best lists of pieces, and scores given pieces."""
+"""Interface of the engines, which translate pieces into n-best lists and score given pieces."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ from mtcli.config.search import SearchOptions
 
 @dataclass(frozen=True)
 class Source:
-    """Pieces to translate, at most `LoadedEngine.max_pieces`."""
+    """Pieces to translate; their number is at most `LoadedEngine.max_pieces`."""
 
     pieces: tuple[str, ...]
     prefix: tuple[str, ...] = ()  # forced start of the translation
