@@ -3,13 +3,13 @@
 import hashlib
 from functools import cached_property
 
-from mtcli.data.corpus import Corpus, too_few_pairs
+from mtcli.data.corpus import Corpus, shared_rows, too_few_pairs
 from mtcli.data.encoding import encode
-from mtcli.data.formats import open_corpora
+from mtcli.data.entries import open_entries
 from mtcli.data.streaming import BLOCK_PAIRS, StreamedCorpus, read_head
 from mtcli.signals import run_interruptibly
 from mtcli.tokenizer import Tokenizers, train_tokenizers
-from mtcli.training.dataset import Dataset, DevSet
+from mtcli.training.dataset import Dataset, split_dev_sets
 from mtcli.training.preparation import (
     Notify,
     Preparation,
@@ -28,8 +28,8 @@ class StreamPreparation(Preparation):
         notices: list[str] = []
         head, dev = self._head
         data = self._config.data
-        opened = open_corpora(data.train.corpora, self._languages)
-        notices += [f"training: {text}" for corpus in opened for text in corpus.descriptions]
+        opened = open_entries(data.train, self._languages)
+        notices += [f"training: {text}" for entry in opened for text in entry.corpus.descriptions]
         origin = "from the dev files" if data.dev else "from the start of the corpus"
         notices.append(f"data: streaming {data.train}; {len(dev):,} dev pairs, {origin}")
         notices.append(
@@ -43,7 +43,9 @@ class StreamPreparation(Preparation):
         head, _ = self._head
         sample = head.sample(self._n_sample_pairs)
         tokenizers = run_interruptibly(
-            lambda: train_tokenizers(sample.source, sample.target, self._config.tokenizer)
+            lambda: train_tokenizers(
+                sample.source, sample.target, self._config.tokenizer, self._config.data.symbols
+            )
         )
         for text in describe_vocabulary(tokenizers, self._config.tokenizer.vocab_size):
             notify(text)
@@ -62,13 +64,11 @@ class StreamPreparation(Preparation):
         data = self._config.data
         head, _ = self._head
         dev = summary.dev
+        encoded = encode(dev, tokenizers, data.max_length, lambda text: notify(f"dev: {text}"))
         return Dataset(
             tokenizers,
             encode(head, tokenizers, data.max_length, lambda _: None),
-            DevSet(
-                encode(dev, tokenizers, data.max_length, lambda text: notify(f"dev: {text}")),
-                self._scored_pairs(summary),
-            ),
+            split_dev_sets(encoded, dev, self._config.train.validate_pairs),
             stream=StreamedCorpus(
                 data.train, self._languages, tokenizers, data.max_length, frozenset(dev.source)
             ),
@@ -86,5 +86,4 @@ class StreamPreparation(Preparation):
         dev = head.take(range(min(n_dev, len(head) // 10)))
         if not len(dev):
             raise too_few_pairs(len(head))
-        sources = set(dev.source)
-        return head.exclude([i for i, line in enumerate(head.source) if line in sources]), dev
+        return head.exclude(shared_rows(head, set(dev.source))), dev
