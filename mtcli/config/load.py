@@ -18,9 +18,9 @@ METADATA_KEYS = ("format", "mtcli")  # only in the config.yaml of a model
 
 
 class CommandLineSetting(tuple[str, Any]):
-    """Setting from the command line, with the option that error messages quote."""
+    """Setting from the command line, and the option as typed, for error messages."""
 
-    option: str  # as typed: "--set train.steps=5"
+    option: str  # such as "--set train.steps=5"
 
     def __new__(cls, key: str, value: Any, option: str) -> "CommandLineSetting":
         """Create the setting."""
@@ -117,8 +117,8 @@ def _is_caused_by(
 ) -> bool:
     """Return whether removing the settings of `keys` fixes `problem` without causing a new one.
 
-    An invalid value hides problems that involve several keys. If a new problem appears, `problem`
-    may be hidden rather than fixed.
+    While a value is invalid, problems that involve several keys are not reported. If a new problem
+    appears, `problem` may therefore be hidden instead of fixed.
     """
     try:
         remaining = find_problems(_apply([s for s in settings if s[0] not in keys], tree))
@@ -157,7 +157,7 @@ def _option_line(problem: Problem, setting: CommandLineSetting) -> str:
 
 
 def to_yaml(config: Config) -> str:
-    """Return YAML for `load_config` with all keys, including defaults."""
+    """Return the configuration as YAML, with all keys, including defaults."""
     return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
 
 

@@ -1,7 +1,7 @@
 """Preparation of the training data: read, split, train the vocabulary, encode.
 
-Each stage has a cache entry, so a resumed run, or another run with the same data and vocabulary,
-does not repeat it.
+Each stage stores its result in the cache, so that a resumed run, or another run with the same data
+and vocabulary, need not repeat it.
 """
 
 import hashlib
@@ -16,12 +16,13 @@ import numpy as np
 from mtcli.config.corpora import CorpusSource
 from mtcli.config.sections import Config
 from mtcli.data.cache import CacheEntry, DataCache, cache_key
-from mtcli.data.corpus import Corpus, CorpusReader, drop_overlong, hold_out
+from mtcli.data.corpus import Corpus, CorpusReader, hold_out
 from mtcli.data.encoding import encode_blocks
 from mtcli.data.entries import EntryInfo, find_languages
 from mtcli.data.fingerprint import fingerprint
 from mtcli.data.formats.base import Languages
 from mtcli.data.id_files import SIDES, open_ids, write_ids
+from mtcli.data.overlong import drop_overlong
 from mtcli.signals import run_interruptibly
 from mtcli.tokenizer import Tokenizers, tokenizers_from_files, train_tokenizers
 from mtcli.training.dataset import Dataset, split_dev_sets
@@ -53,7 +54,7 @@ class CorpusSplit:
 
 @dataclass(frozen=True)
 class SplitSummary:
-    """Summary of the training and dev pairs, which can be read without the training text."""
+    """Facts about the training and dev pairs that can be loaded without the training text."""
 
     digest: str
     languages: Languages
@@ -62,7 +63,7 @@ class SplitSummary:
 
 
 class Preparation:
-    """Preparation of the data of one run."""
+    """Prepares the data of one run."""
 
     def __init__(
         self,
@@ -145,11 +146,11 @@ class Preparation:
         )
 
     def has_ids(self, tokenizers: Tokenizers, digest: str) -> bool:
-        """Return whether the cache has the token ids of the pairs with this digest."""
+        """Return whether the cache contains the token ids of the pairs with digest `digest`."""
         return self._cache.find(self._ids_key(tokenizers, digest)) is not None
 
     def open(self, tokenizers: Tokenizers, summary: SplitSummary, notify: Notify) -> Dataset:
-        """Return the dataset that `encode` has written to the cache of this machine."""
+        """Return the dataset that `encode` wrote to the cache of this machine."""
         entry = self._cache.open(self._ids_key(tokenizers, summary.digest))
         for notice in entry.values["notices"]:
             notify(notice)
@@ -231,7 +232,7 @@ class Preparation:
 
 
 def read_split(config: Config, notify: Notify, reader: CorpusReader | None = None) -> CorpusSplit:
-    """Read the training and dev pairs of `config`; hold out dev pairs if there are no dev files."""
+    """Read the training and dev pairs; without a dev corpus, hold out some training pairs."""
     reader = reader or CorpusReader()
     corpus = _read(reader, config.data.train, config, _prefixed("training", notify))
     if config.data.dev:
@@ -268,7 +269,7 @@ def configured_languages(config: Config) -> Languages:
 
 
 def digest_by_seed(config: Config, reader: CorpusReader) -> str:
-    """Return the digest of the split that mtcli 0.1.0 made, which depends on `train.seed`."""
+    """Return the digest of the split in mtcli 0.1.0, which depends on `train.seed`."""
     corpus = _read(reader, config.data.train, config, _ignore)
     train, dev = hold_out(corpus, config.data.dev_pairs, config.train.seed)
     return CorpusSplit(train, dev, config.data.is_mixed).digest

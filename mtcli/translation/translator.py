@@ -52,8 +52,8 @@ class Translator(LineTranslator):
     ) -> Iterator[list[Translation]]:
         """Yield the n-best list of each line, best first; `lines` may be infinite.
 
-        Line ends are removed, so `lines` can be an open file. `on_progress` is called with the
-        number of lines that each batch completes.
+        Line ends are removed, so `lines` can be an open file. After each batch, `on_progress` is
+        called with the number of lines that the batch completed.
         """
         if isinstance(lines, str):
             raise TypeError("lines must be a list of strings, not one string")
