@@ -73,7 +73,7 @@ def parse_override(text: str) -> CommandLineSetting:
             f"--set {text} is not of the form section.key=value",
             hint="for example: --set train.steps=500",
         )
-    return CommandLineSetting(key, _parse(value, origin=f"--set {key}"), f"--set {text}")
+    return CommandLineSetting(key, parse_yaml(value, origin=f"--set {key}"), f"--set {text}")
 
 
 def validate(tree: Any, settings: Iterable[Setting] = (), *, origin: str) -> Config:
@@ -183,15 +183,15 @@ def _read(path: Path) -> Any:
         ) from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is not UTF-8 text") from error
-    tree = _parse(text, origin=str(path)) or {}
+    tree = parse_yaml(text, origin=str(path)) or {}
     if not isinstance(tree, dict):
         return tree
     # A section whose keys are all commented out is empty, not null.
     return {key: {} if value is None else value for key, value in tree.items()}
 
 
-def _parse(text: str, *, origin: str) -> Any:
-    """Parse YAML from a file or from --set."""
+def parse_yaml(text: str, *, origin: str) -> Any:
+    """Return the value in a YAML text; `origin` names it in errors."""
     try:
         return yaml.safe_load(text)
     except YAML_ERRORS as error:

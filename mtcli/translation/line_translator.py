@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from mtcli.config.search import SearchOptions
+from mtcli.config.tags import Symbols
 from mtcli.errors import EngineError
 from mtcli.translation.alignment import Alignment, align_words, word_indices
 from mtcli.translation.engines import LoadedEngine
@@ -35,8 +36,8 @@ class Request:
 
     text: str
     prefix: str = ""  # forced start of the translation
-    to: str | None = None  # target language; None: the only one
-    tag: str | None = None
+    to: str | None = None  # target language; None: the default of the translator
+    tag: str | None = None  # tag of the source; None: the default of the translator
 
 
 @dataclass(frozen=True)
@@ -54,12 +55,22 @@ class Translation:
 class LineTranslator:
     """Translates lines with an engine."""
 
-    def __init__(self, loaded: LoadedEngine, *, batch_tokens: int | None = None) -> None:
+    def __init__(
+        self,
+        loaded: LoadedEngine,
+        *,
+        batch_tokens: int | None = None,
+        to: str | None = None,
+        tag: str | None = None,
+    ) -> None:
         self.engine = loaded.engine
         self.tokenizers = loaded.tokenizers
         self.max_pieces = loaded.max_pieces
         self.options = loaded.search  # default search options of the model
         self.tags = loaded.tags  # target languages and tags to choose from
+        self.to, self.tag = to, tag  # defaults for requests that have none
+        if to or tag:
+            self.tags.check(to, tag)
         self.batch_tokens = batch_tokens or loaded.engine.batch_tokens
 
     def translate_all(
@@ -67,6 +78,10 @@ class LineTranslator:
     ) -> list[list[Translation]]:
         """Return the n-best list of each line, in input order; a blank line stays blank."""
         return [line for group in self.translate_groups([requests], options) for line in group]
+
+    def symbols(self, request: Request) -> Symbols:
+        """Return the tags in front of the source of `request`; raise `EngineError` if invalid."""
+        return self.tags.symbols(request.to or self.to, request.tag or self.tag)
 
     def check(self, options: SearchOptions) -> None:
         """Raise `EngineError` if the engine cannot search with `options`."""
@@ -131,7 +146,7 @@ class _Group:
         self.engine, self.options, self.requests = translator.engine, options, requests
         self.source, self.target = translator.tokenizers.source, translator.tokenizers.target
         pieces = self.source.tokenize_batch([request.text for request in requests])
-        symbols = [translator.tags.symbols(request.to, request.tag) for request in requests]
+        symbols = [translator.symbols(request) for request in requests]
         self.parts = [
             split_line(line, max(1, translator.max_pieces - len(tags)))
             for line, tags in zip(pieces, symbols, strict=True)
