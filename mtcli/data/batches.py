@@ -234,7 +234,7 @@ def collate(
     n_tokens = n_target_tokens + sum(len(source) for source in sources)
     if augmentation:
         random = np.random.default_rng([seed, 2])  # subword sampling uses 0 and 1
-        sources = augmentation.drop_words(sources, random)
+        sources = augmentation.drop_words(sources, random, augmentation.tags)
         inputs = augmentation.drop_words(inputs, random)
     return Batch(
         source=pad(sources, special.pad),

@@ -116,7 +116,7 @@ def build_vocabulary_map(corpus: EncodedCorpus, tokenizers: Tokenizers) -> str:
     lines = [_line("", [target[i] for i in frequent])]
     lexicon = estimate_lexicon(corpus, len(target)).without(frequent)
     candidates = _candidates(lexicon, len(source))
-    known = set(target)
+    known = set(target).difference(tokenizers.source.tags)  # a tag is never output
     byte_pieces = [piece for piece in target if _BYTE.fullmatch(piece)]
     for piece, ids in zip(source, candidates, strict=True):
         pieces = [target[i] for i in ids]
