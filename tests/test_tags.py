@@ -136,7 +136,6 @@ def test_a_shortlist_never_contains_a_tag(tagged):
     lines = build_vocabulary_map(encoded, tagged).splitlines()
     candidates = {piece for line in lines for piece in line.split("\t")[1].split(" ")}
     assert not candidates & set(TAGS)
-    assert any(line.startswith("<2de>\t") for line in lines)
 
 
 def test_the_reverse_of_a_dev_pair_does_not_stay_in_training():
@@ -452,11 +451,10 @@ def test_only_the_tags_of_the_corpora_count_with_the_users_vocabulary(
     assert Translator(tmp_path / "run").tags == ModelTags(("de",))
 
 
-@pytest.mark.parametrize("streaming", [False, True], ids=["stored", "streamed"])
-def test_runs_with_the_same_seed_are_equal_with_tags(tiny_config, tmp_path, streaming):
+def test_streamed_runs_with_tags_are_equal(tiny_config, tmp_path):
     files = list(tiny_config.data.train.corpora[0])
     train = [{"corpus": files, "to": "de"}, {"corpus": files, "to": "en", "tag": "bt"}]
-    settings = {"data.train": train, "data.streaming": streaming, "train.steps": 4}
+    settings = {"data.train": train, "data.streaming": True, "train.steps": 4}
     config = with_overrides(tiny_config, settings.items())
     weights = []
     for name in ("a", "b"):
