@@ -58,7 +58,7 @@ class Corpus:
         """Return the pairs with the given row numbers, in memory."""
         return Corpus(take_lines(self.source, rows), take_lines(self.target, rows))
 
-    def exclude(self, rows: Sequence[int]) -> "Corpus":
+    def exclude(self, rows: Sequence[int] | NDArray[np.int64]) -> "Corpus":
         """Return the corpus without the given rows, which must be sorted."""
         excluded = np.asarray(rows, dtype=np.int64)
         return Corpus(exclude_lines(self.source, excluded), exclude_lines(self.target, excluded))

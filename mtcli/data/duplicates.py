@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from mtcli.errors import DataError
 
 _RECORD = np.dtype([("hash", np.uint64), ("row", np.int64)])
+_NO_ROWS = np.zeros(0, np.int64)
 _CHUNK = 1 << 20  # records to read at a time
 _MAX_SORTED = 1 << 22  # records to sort at a time
 
@@ -49,17 +50,18 @@ class DuplicateFinder:
             ) from error
         self._n_records += len(texts)
 
-    def find(self) -> NDArray[np.int64]:
-        """Return the rows, in order, whose text occurred in an earlier row."""
+    def find(self, without: NDArray[np.int64] = _NO_ROWS) -> NDArray[np.int64]:
+        """Return the rows, in order, whose text occurred in an earlier row; ignore `without`."""
         n_parts = -(-self._n_records // _MAX_SORTED)
-        parts = [self._find_in(part, n_parts) for part in range(n_parts)]
-        return np.sort(np.concatenate([np.zeros(0, np.int64), *parts]))
+        parts = [self._find_in(part, n_parts, without) for part in range(n_parts)]
+        return np.sort(np.concatenate([_NO_ROWS, *parts]))
 
-    def _find_in(self, part: int, n_parts: int) -> NDArray[np.int64]:
+    def _find_in(self, part: int, n_parts: int, without: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the repeated rows among the hashes with one remainder modulo `n_parts`."""
         records = np.concatenate(
             [chunk[chunk["hash"] % np.uint64(n_parts) == part] for chunk in self._chunks()]
         )
+        records = records[np.isin(records["row"], without, invert=True)]
         order = np.argsort(records["hash"], kind="stable")  # keeps the order of the rows
         hashes = records["hash"][order]
         rows: NDArray[np.int64] = records["row"][order[1:][hashes[1:] == hashes[:-1]]]

@@ -9,10 +9,13 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import TYPE_CHECKING
 
+from mtcli.config.filters import FilterConfig
 from mtcli.data.corpus import Corpus
 from mtcli.data.encoding import EncodedCorpus, encode_fitting, join_blocks
+from mtcli.data.filtering import drop_by_filters
 from mtcli.data.formats import is_read_once, open_corpora
 from mtcli.data.formats.base import Languages, Row
+from mtcli.data.near_copies import NearCopyIndex
 from mtcli.errors import DataError
 from mtcli.tokenizer import MAX_PIECE_LENGTH, Tokenizers, replace_surrogates
 
@@ -55,6 +58,8 @@ class StreamedCorpus:
     tokenizers: Tokenizers
     max_length: int
     dev_sources: frozenset[str]  # source sentences to exclude from training
+    filters: FilterConfig = FilterConfig.none()
+    near_copies: NearCopyIndex | None = None  # dev pairs whose near-copies are excluded
 
     def blocks(self, start: int = 0) -> Iterator[EncodedCorpus]:
         """Yield the blocks of an epoch, starting with block `start`."""
@@ -68,13 +73,13 @@ class StreamedCorpus:
         if is_empty:
             raise DataError(
                 f"no pair of {self.source} can be used for training",
-                hint="check the corpus, its languages and data.max_length",
+                hint="check the corpus, its languages, data.max_length and filters",
             )
 
     def _encode(self, rows: list[Row]) -> EncodedCorpus:
         corpus = _usable(rows, self.max_length)
         excluded = [row for row, line in enumerate(corpus.source) if line in self.dev_sources]
-        corpus = corpus.exclude(excluded)
+        corpus = drop_by_filters(corpus.exclude(excluded), self.filters, self.near_copies)
         blocks = encode_fitting(corpus, self.tokenizers, self.max_length)
         return join_blocks((block for block, _ in blocks), self.tokenizers)
 

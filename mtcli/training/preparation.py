@@ -5,6 +5,7 @@ does not repeat it.
 """
 
 import hashlib
+import json
 import mmap
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -16,10 +17,12 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from mtcli.config.base import CorpusSource
+from mtcli.config.filters import FilterConfig
 from mtcli.config.sections import Config
 from mtcli.data.cache import CacheEntry, DataCache, cache_key
 from mtcli.data.corpus import Corpus, CorpusReader, drop_overlong, hold_out
 from mtcli.data.encoding import EncodedBlock, EncodedCorpus, RaggedArray, encode_blocks
+from mtcli.data.filtering import drop_unwanted
 from mtcli.data.fingerprint import fingerprint
 from mtcli.data.formats import find_languages
 from mtcli.data.formats.base import Languages
@@ -183,6 +186,8 @@ class Preparation:
         if None in parts:
             return None
         filters = data.max_length, self._config.tokenizer.normalization, data.dev_pairs
+        if self._config.filters != FilterConfig.none():  # without filters, as in version 0.2.0
+            parts.append(json.dumps(self._config.filters.model_dump(mode="json")))
         is_new_model = self._config.train.start_from is None  # affects the warning about few pairs
         return cache_key("split", parts, filters, is_new_model)
 
@@ -223,7 +228,10 @@ class Preparation:
 
 
 def read_split(config: Config, notify: Notify, reader: CorpusReader | None = None) -> CorpusSplit:
-    """Read the training and dev pairs of `config`; hold out dev pairs if there are no dev files."""
+    """Read and filter the training pairs of `config`; read the dev pairs, or hold them out.
+
+    The filters do not affect the dev set: it must be the same for models with different filters.
+    """
     reader = reader or CorpusReader()
     corpus = _read(reader, config.data.train, config, _prefixed("training", notify))
     if config.data.dev:
@@ -232,6 +240,9 @@ def read_split(config: Config, notify: Notify, reader: CorpusReader | None = Non
     else:
         train, dev = hold_out(corpus, config.data.dev_pairs)
         origin = "held out from the corpus; use --dev SOURCE TARGET to avoid this"
+    on_training = _prefixed("training", notify)
+    is_held_out = config.data.dev is None
+    train = drop_unwanted(train, dev, config.filters, on_training, is_held_out=is_held_out)
     notify(f"data: {len(train):,} training pairs; {len(dev):,} dev pairs, {origin}")
     if not config.data.dev and len(dev) < config.data.dev_pairs:
         requested = config.data.dev_pairs
