@@ -4,8 +4,8 @@ import json
 import math
 import re
 import shutil
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from itertools import takewhile
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -65,11 +65,14 @@ class WeightsInfo:
     signature: str
     n_pairs: int  # training pairs
     weights: str = ""  # origin if not a single step, such as "the mean of steps 800 and 1000"
+    sets: Mapping[str, float] = field(default_factory=dict)  # BLEU of each dev set, if several
 
     def to_metadata(self) -> dict[str, object]:
         """Return the fields to save; `n_parameters` is computed from the tensors when loading."""
         metadata = asdict(self)
         del metadata["n_parameters"]
+        if not self.sets:
+            del metadata["sets"]
         return metadata
 
 
@@ -200,8 +203,8 @@ def _with_corpora_of(saved: DataConfig, data: DataConfig) -> DataConfig:
     """Return `data` with the corpora of `saved` and, if unspecified, the languages of `saved`."""
     return data.model_copy(
         update={
-            "train": saved.train,
-            "dev": saved.dev,
+            "train": data.train.with_names_of(saved.train),
+            "dev": data.dev.with_names_of(saved.dev) if data.dev and saved.dev else saved.dev,
             "source_lang": data.source_lang or saved.source_lang,
             "target_lang": data.target_lang or saved.target_lang,
         }

@@ -19,8 +19,8 @@ from mtcli.config.load import (
 from mtcli.config.sections import Config, DataConfig, SearchConfig
 from mtcli.data.cache import DataCache, cache_key
 from mtcli.data.corpus import CorpusReader, drop_overlong
+from mtcli.data.entries import check_can_open, find_languages
 from mtcli.data.fingerprint import fingerprint
-from mtcli.data.formats import find_languages
 from mtcli.data.formats.base import Languages
 from mtcli.data.streaming import BLOCK_PAIRS, read_head
 from mtcli.errors import ConfigError
@@ -170,7 +170,7 @@ def _measure(
     """Return the statistics of the training corpus, from the shared cache if possible."""
     languages = Languages(data.source_lang, data.target_lang)
     if data.dev:  # fail before a large corpus is read
-        find_languages(data.dev.corpora, find_languages(data.train.corpora, languages))
+        check_can_open(data.dev, find_languages(data.train, languages), data.train.targets)
     # Use at least the largest `data.max_length` that can be chosen, so that the corpus statistics
     # are the same before and after the choice.
     max_length = max(MAX_LENGTH, data.max_length)

@@ -3,17 +3,17 @@
 import hashlib
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from mtcli.config.filters import FilterConfig
-from mtcli.data.corpus import Corpus, too_few_pairs
+from mtcli.data.corpus import Corpus, shared_rows, too_few_pairs
 from mtcli.data.encoding import encode
+from mtcli.data.entries import open_entries
 from mtcli.data.filtering import drop_unwanted, near_copy_index
-from mtcli.data.formats import open_corpora
 from mtcli.data.near_copies import NearCopyIndex
 from mtcli.data.streaming import BLOCK_PAIRS, StreamedCorpus, read_head
 from mtcli.signals import run_interruptibly
 from mtcli.tokenizer import Tokenizers, train_tokenizers
-from mtcli.training.dataset import Dataset, DevSet
 from mtcli.training.preparation import (
     Notify,
     Preparation,
@@ -21,6 +21,9 @@ from mtcli.training.preparation import (
     describe_vocabulary,
     read_dev,
 )
+
+if TYPE_CHECKING:
+    from mtcli.training.dataset import Dataset
 
 
 @dataclass(frozen=True)
@@ -42,8 +45,8 @@ class StreamPreparation(Preparation):
         notices: list[str] = []
         head, dev = self._head.train, self._head.dev
         data = self._config.data
-        opened = open_corpora(data.train.corpora, self._languages)
-        notices += [f"training: {text}" for corpus in opened for text in corpus.descriptions]
+        opened = open_entries(data.train, self._languages)
+        notices += [f"training: {text}" for entry in opened for text in entry.corpus.descriptions]
         origin = "from the dev files" if data.dev else "from the start of the corpus"
         notices.append(f"data: streaming {data.train}; {len(dev):,} dev pairs, {origin}")
         notices.append(
@@ -59,7 +62,9 @@ class StreamPreparation(Preparation):
         """Train the tokenizers on the first pairs."""
         sample = self._head.train.sample(self._n_sample_pairs)
         tokenizers = run_interruptibly(
-            lambda: train_tokenizers(sample.source, sample.target, self._config.tokenizer)
+            lambda: train_tokenizers(
+                sample.source, sample.target, self._config.tokenizer, self._config.data.symbols
+            )
         )
         for text in describe_vocabulary(tokenizers, self._config.tokenizer.vocab_size):
             notify(text)
@@ -73,17 +78,17 @@ class StreamPreparation(Preparation):
         del tokenizers, digest
         return True
 
-    def open(self, tokenizers: Tokenizers, summary: SplitSummary, notify: Notify) -> Dataset:
+    def open(self, tokenizers: Tokenizers, summary: SplitSummary, notify: Notify) -> "Dataset":
         """Return the dataset; its training pairs are read during training."""
+        from mtcli.training.dataset import Dataset, split_dev_sets  # imports torch
+
         data = self._config.data
         dev = summary.dev
+        encoded = encode(dev, tokenizers, data.max_length, lambda text: notify(f"dev: {text}"))
         return Dataset(
             tokenizers,
             encode(self._head.train, tokenizers, data.max_length, lambda _: None),
-            DevSet(
-                encode(dev, tokenizers, data.max_length, lambda text: notify(f"dev: {text}")),
-                self._scored_pairs(summary),
-            ),
+            split_dev_sets(encoded, dev, self._config.train.validate_pairs),
             stream=StreamedCorpus(
                 data.train,
                 self._languages,
@@ -123,9 +128,7 @@ def _hold_out_first(corpus: Corpus, n_pairs: int) -> tuple[Corpus, Corpus]:
     dev = corpus.take(range(min(n_pairs, len(corpus) // 10)))
     if not len(dev):
         raise too_few_pairs(len(corpus))
-    sources = set(dev.source)
-    shared = [row for row, line in enumerate(corpus.source) if line in sources]
-    return corpus.exclude(shared), dev
+    return corpus.exclude(shared_rows(corpus, set(dev.source))), dev
 
 
 def _ignore(_: str) -> None:

@@ -35,6 +35,8 @@ class Request:
 
     text: str
     prefix: str = ""  # forced start of the translation
+    to: str | None = None  # target language; None: the only one
+    tag: str | None = None
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,7 @@ class LineTranslator:
         self.tokenizers = loaded.tokenizers
         self.max_pieces = loaded.max_pieces
         self.options = loaded.search  # the defaults of the model
+        self.tags = loaded.tags  # target languages and tags to choose from
         self.batch_tokens = batch_tokens or loaded.engine.batch_tokens
 
     def translate_all(
@@ -128,15 +131,20 @@ class _Group:
         self.engine, self.options, self.requests = translator.engine, options, requests
         self.source, self.target = translator.tokenizers.source, translator.tokenizers.target
         pieces = self.source.tokenize_batch([request.text for request in requests])
-        self.parts = [split_line(line, translator.max_pieces) for line in pieces]
+        symbols = [translator.tags.symbols(request.to, request.tag) for request in requests]
+        self.parts = [
+            split_line(line, max(1, translator.max_pieces - len(tags)))
+            for line, tags in zip(pieces, symbols, strict=True)
+        ]
         prefixes = [self.target.tokenize(r.prefix) if r.prefix else [] for r in requests]
         self.rows: list[list[int]] = []  # for each line, the indices of its parts in `sources`
         self.sources: list[Source] = []
         row_of: dict[Source, int] = {}
-        for parts, prefix in zip(self.parts, prefixes, strict=True):
+        for parts, prefix, tags in zip(self.parts, prefixes, symbols, strict=True):
             self.rows.append([])
             for i, part in enumerate(parts):
-                source = Source(part.pieces, () if i else tuple(prefix))
+                pieces_of_part = (*tags, *part.pieces)
+                source = Source(pieces_of_part, () if i else tuple(prefix), len(tags))
                 row = row_of.setdefault(source, len(self.sources))
                 if row == len(self.sources):
                     self.sources.append(source)
@@ -207,10 +215,13 @@ class _Group:
 
     def _to_translation(self, source: Source, scored: ScoredPieces, text: str) -> Translation:
         attention = scored.attention if self.options.with_alignment else None
+        pieces = source.pieces[source.n_tags :]
+        if attention is not None and source.n_tags:  # no word is aligned with a tag
+            attention = [weights[source.n_tags :] for weights in attention]
         return Translation(
             text,
             scored.score,
-            None if attention is None else align_words(source.pieces, scored.pieces, attention),
+            None if attention is None else align_words(pieces, scored.pieces, attention),
             is_truncated=scored.is_truncated,
             is_repetitive=is_repetitive(source.pieces, scored.pieces),
         )

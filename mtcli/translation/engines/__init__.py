@@ -5,7 +5,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mtcli.config.search import EngineOptions, SearchOptions
+from mtcli.config.tags import ModelTags
 from mtcli.errors import EngineError
+from mtcli.model_dir.tags import model_tags
 from mtcli.tokenizer import Tokenizers, load_tokenizers
 from mtcli.translation.engines.base import Engine
 
@@ -18,6 +20,7 @@ class LoadedEngine:
     tokenizers: Tokenizers
     max_pieces: int  # longest source in training; longer lines are split
     search: SearchOptions  # the defaults of the model
+    tags: ModelTags = ModelTags()  # target languages and tags to choose from
 
 
 def open_engine(model: Path, options: EngineOptions, ensemble: Sequence[Path] = ()) -> LoadedEngine:
@@ -43,7 +46,9 @@ def open_engine(model: Path, options: EngineOptions, ensemble: Sequence[Path] = 
         if is_ct2_required or options.shortlist or options.quantization not in (None, "float32"):
             raise
         return _open_torch(model, options, ensemble)
-    return LoadedEngine(engine, load_tokenizers(model), manifest.max_pieces, manifest.search)
+    tokenizers = load_tokenizers(model)
+    tags = model_tags(model, tokenizers)
+    return LoadedEngine(engine, tokenizers, manifest.max_pieces, manifest.search, tags)
 
 
 def _open_torch(model: Path, options: EngineOptions, others: Sequence[Path]) -> LoadedEngine:
@@ -75,4 +80,5 @@ def _open_torch(model: Path, options: EngineOptions, others: Sequence[Path]) -> 
     engine = TorchEngine(network, first.tokenizers, seed=options.seed)
     max_pieces = min(member.config.data.max_length for member in members)
     search = SearchOptions(**first.config.search.model_dump())
-    return LoadedEngine(engine, first.tokenizers, max_pieces, search)
+    tags = model_tags(model, first.tokenizers)
+    return LoadedEngine(engine, first.tokenizers, max_pieces, search, tags)
