@@ -177,7 +177,7 @@ MISTAKES = {
         lambda path: write_file(path / "model" / "config.yaml", "a: &a [1]\nb: *a\nc: ["),
         ["--fresh"],
         "{path}/model already exists and is not an mtcli run",
-        "hint: choose another --out; mtcli changed nothing in this directory",
+        "hint: choose another --out; mtcli has not changed this directory",
     ),
     "a damaged config.yaml in --out": (
         lambda path: write_file(path / "model" / "config.yaml", "format: 1\nmtcli: 0\ndata: ["),

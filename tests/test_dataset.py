@@ -14,9 +14,10 @@ from mtcli.config.load import with_overrides
 from mtcli.config.sections import TokenizerConfig
 from mtcli.data import corpus, line_store
 from mtcli.data.cache import DataCache
-from mtcli.data.corpus import Corpus, drop_overlong, hold_out
+from mtcli.data.corpus import Corpus, hold_out
 from mtcli.data.encoding import encode
 from mtcli.data.lines import read_aligned, read_lines
+from mtcli.data.overlong import drop_overlong
 from mtcli.errors import CheckpointError, DataError
 from mtcli.planning.resolve import TrainRequest, plan_for
 from mtcli.reporting.events import Finished, Notice, StepDone, Stopped

@@ -29,6 +29,8 @@ def attention(
             show_default="lines of standard input",
         ),
     ] = [],
+    to: opts.To = None,
+    tag: opts.Tag = None,
     engine: opts.EngineName = "auto",
     device: opts.Device = "auto",
 ) -> None:
@@ -46,7 +48,7 @@ def attention(
     opts.check_engine_options(engine_options)
     loaded = open_engine(model, engine_options)
     for text in texts or _stdin_lines():
-        for line in render(text, compute_attention_map(loaded, text)):
+        for line in render(text, compute_attention_map(loaded, text, to=to, tag=tag)):
             typer.echo(line)
 
 

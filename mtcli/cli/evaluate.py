@@ -43,6 +43,8 @@ def evaluate(
     ] = None,
     source_lang: SourceLang = None,
     target_lang: TargetLang = None,
+    to: opts.To = None,
+    tag: opts.Tag = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print JSON.", rich_help_panel=INPUT_OUTPUT)
     ] = False,
@@ -69,7 +71,7 @@ def evaluate(
         )
     notify = _ignore if quiet else functools.partial(typer.echo, err=True)
     if hypothesis is None and len(files) == 2:
-        languages = _languages(Path(files[0]), source_lang, target_lang)
+        languages = _languages(Path(files[0]), source_lang, target_lang or to)
         lines, *references = read_references(files[1], languages, notify)
     elif hypothesis and len(files) == 1 and has_known_suffix(files[0]):
         _, *references = read_references(files[0], Languages(source_lang, target_lang), notify)
@@ -88,7 +90,8 @@ def evaluate(
             shortlist=shortlist,
         )
         opts.check_engine_options(engine_options)
-        translator = Translator(files[0], engine=engine_options)
+        translator = Translator(files[0], engine=engine_options, to=to, tag=tag)
+        translator.tags.symbols(to, tag)
         typed = {"beam_size": beam_size, "length_penalty": length_penalty}
         options = opts.override(replace(translator.options, n_best=1), typed)
         with _progress(len(lines), is_visible=not quiet) as on_progress:

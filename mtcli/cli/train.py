@@ -22,6 +22,7 @@ from mtcli.cli.base import (
     app,
 )
 from mtcli.cli.completion import complete_recipe
+from mtcli.cli.corpora import dev_corpora, training_corpora
 from mtcli.cli.launcher import launch_processes
 from mtcli.signals import raise_on_signals
 
@@ -58,7 +59,8 @@ def train(
         typer.Argument(
             metavar="[SOURCE TARGET | CORPUS]",
             help="Two line-aligned text files, or one corpus in another format, such as "
-            "train.tsv.gz, memory.tmx or hf:wmt/wmt14/de-en.",
+            "train.tsv.gz, memory.tmx or hf:wmt/wmt14/de-en; options are written as in a config: "
+            "'{corpus: train.tsv, to: de}'.",
             show_default="from --config",
         ),
     ] = None,
@@ -83,14 +85,14 @@ def train(
         ),
     ] = None,
     dev_corpus: Annotated[
-        str | None,
+        list[str],
         typer.Option(
             metavar="NAME",
-            help="Dev set in any format; use it instead of --dev.",
+            help="Dev set in any format, instead of --dev; repeatable for several dev sets.",
             show_default="none",
             rich_help_panel=INPUT_OUTPUT,
         ),
-    ] = None,
+    ] = [],
     source_lang: SourceLang = None,
     target_lang: TargetLang = None,
     cache: Annotated[
@@ -192,8 +194,8 @@ def train(
     if stop_after is not None and math.isnan(stop_after):  # Typer accepts NaN in every range
         raise typer.BadParameter("--stop-after nan: must be a number of minutes")
     data = {
-        "data.train": _corpora(corpus or [], more),
-        "data.dev": [*map(str, dev)] if dev else dev_corpus,
+        "data.train": training_corpora(corpus or [], more),
+        "data.dev": dev_corpora(dev, dev_corpus),
         "data.source_lang": source_lang,
         "data.target_lang": target_lang,
     }
@@ -252,14 +254,6 @@ def _on_reading(display: "TolerantDisplay") -> "Callable[[int, float | None], No
     from mtcli.reporting.progress import PreparationProgress
 
     return functools.partial(PreparationProgress(display), "reading")
-
-
-def _corpora(names: Sequence[str], more: Sequence[str]) -> Any:
-    """Return the value of data.train for the command-line corpora; None if there are none."""
-    first = list(names) if len(names) == 2 else "".join(names)
-    if not more:
-        return first or None
-    return [{"corpus": corpus} for corpus in (first, *more) if corpus]
 
 
 def _settings(

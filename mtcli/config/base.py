@@ -31,11 +31,11 @@ Side = Literal["source", "target"]
 
 @dataclass(frozen=True)
 class LinearGroup:
-    """Linear layers of the same shape, applied to the tokens of the same sides."""
+    """Linear layers that have the same shape and process the same tokens."""
 
     rows: int
     columns: int
-    sides: tuple[Side, ...]  # sides whose tokens pass through each layer
+    sides: tuple[Side, ...]  # sides whose tokens each layer processes
     n_layers: int = 1
     n_biases: int = 1  # bias vectors per layer
 
@@ -80,7 +80,7 @@ class ModelConfig(Section):
     def settings_for_size(
         width: int, n_encoder_layers: int, n_decoder_layers: int
     ) -> dict[str, int]:
-        """Return the settings of a model of about this size."""
+        """Return the settings of a model of about the given size."""
 
     @property
     def n_positions(self) -> int | None:
@@ -88,11 +88,11 @@ class ModelConfig(Section):
         return None
 
     def check_length(self, max_length: int) -> None:
-        """Raise `ValueError` if the model cannot represent sentences of `max_length` pieces."""
+        """Raise `ValueError` if the model has no positions for `max_length` pieces."""
         del max_length
 
     def n_parameters(self, source_size: int, target_size: int) -> int:
-        """Return the number of parameters for vocabularies of these sizes."""
+        """Return the number of parameters with vocabularies of the given sizes."""
         n_vectors = {
             "all": source_size,
             "target": source_size + target_size,

@@ -19,9 +19,9 @@ METADATA_KEYS = ("format", "mtcli")  # only in the config.yaml of a model
 
 
 class CommandLineSetting(tuple[str, Any]):
-    """Setting from the command line, with the option that error messages quote."""
+    """Setting from the command line, and the option as typed, for error messages."""
 
-    option: str  # as typed: "--set train.steps=5"
+    option: str  # such as "--set train.steps=5"
 
     def __new__(cls, key: str, value: Any, option: str) -> "CommandLineSetting":
         """Create the setting."""
@@ -79,7 +79,7 @@ def parse_override(text: str) -> CommandLineSetting:
             f"--set {text} is not of the form section.key=value",
             hint="for example: --set train.steps=500",
         )
-    return CommandLineSetting(key, _parse(value, origin=f"--set {key}"), f"--set {text}")
+    return CommandLineSetting(key, parse_yaml(value, origin=f"--set {key}"), f"--set {text}")
 
 
 def validate(tree: Any, settings: Iterable[Setting] = (), *, origin: str) -> Config:
@@ -123,8 +123,8 @@ def _is_caused_by(
 ) -> bool:
     """Return whether removing the settings of `keys` fixes `problem` without causing a new one.
 
-    An invalid value hides problems that involve several keys. If a new problem appears, `problem`
-    may be hidden rather than fixed.
+    While a value is invalid, problems that involve several keys are not reported. If a new problem
+    appears, `problem` may therefore be hidden instead of fixed.
     """
     try:
         remaining = find_problems(_apply([s for s in settings if s[0] not in keys], tree))
@@ -163,7 +163,7 @@ def _option_line(problem: Problem, setting: CommandLineSetting) -> str:
 
 
 def to_yaml(config: Config) -> str:
-    """Return YAML for `load_config` with all keys, including defaults."""
+    """Return the configuration as YAML, with all keys, including defaults."""
     return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
 
 
@@ -189,15 +189,15 @@ def _read(path: Path) -> Any:
         ) from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is not UTF-8 text") from error
-    tree = _parse(text, origin=str(path)) or {}
+    tree = parse_yaml(text, origin=str(path)) or {}
     if not isinstance(tree, dict):
         return tree
     # A section whose keys are all commented out is empty, not null.
     return {key: {} if value is None else value for key, value in tree.items()}
 
 
-def _parse(text: str, *, origin: str) -> Any:
-    """Parse YAML from a file or from --set."""
+def parse_yaml(text: str, *, origin: str) -> Any:
+    """Return the value in a YAML text; `origin` names it in errors."""
     try:
         return yaml.safe_load(text)
     except YAML_ERRORS as error:

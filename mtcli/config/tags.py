@@ -62,29 +62,24 @@ class ModelTags:
 
         A model with one target language needs no `to`.
         """
-        if tag is not None and tag not in self.tags:
-            known = f"choose --tag from {', '.join(self.tags)}" if self.tags else "omit --tag"
-            raise EngineError(f"the model has no tag {tag!r}", hint=known)
-        return symbols_for(self._language(to), tag)
-
-    def _language(self, to: str | None) -> str | None:
-        if not self.languages:
-            if to is None:
-                return None
+        self.check(to, tag)
+        if to is None and len(self.languages) > 1:
             raise EngineError(
-                f"cannot choose the target language {to!r}: the model has only one direction",
-                hint="omit --to",
-            )
-        if to is None and len(self.languages) == 1:
-            return self.languages[0]
-        if to in self.languages:
-            return to
-        names = ", ".join(self.languages)
-        if to is None:
-            raise EngineError(
-                f"the model has several target languages: {names}",
+                f"the model has several target languages: {', '.join(self.languages)}",
                 hint=f"choose one, for example --to {self.languages[0]}",
             )
-        raise EngineError(
-            f"the model has no target language {to!r}", hint=f"choose --to from {names}"
-        )
+        return symbols_for(to or next(iter(self.languages), None), tag)
+
+    def check(self, to: str | None, tag: str | None) -> None:
+        """Raise `EngineError` if the model does not have this target language or tag."""
+        if to is not None and to not in self.languages:
+            names = ", ".join(self.languages)
+            raise EngineError(
+                f"the model has no target language {to!r}"
+                if names
+                else f"cannot choose the target language {to!r}: the model has one direction",
+                hint=f"choose --to from {names}" if names else "omit --to",
+            )
+        if tag is not None and tag not in self.tags:
+            hint = f"choose --tag from {', '.join(self.tags)}" if self.tags else "omit --tag"
+            raise EngineError(f"the model has no tag {tag!r}", hint=hint)

@@ -51,7 +51,7 @@ class AttentionConfig(ModelConfig):
     """Dropout after the activation function of the feed-forward layers."""
 
     def check_length(self, max_length: int) -> None:
-        """Raise `ValueError` if the model cannot represent sentences of `max_length` pieces."""
+        """Raise `ValueError` if the model has no positions for `max_length` pieces."""
         if self.n_positions is not None and self.n_positions < max_length:
             needed = max_length * self.max_positions // self.n_positions
             raise ValueError(
@@ -74,7 +74,7 @@ class AttentionConfig(ModelConfig):
         return [2.0 ** (-8 * head / self.n_heads) for head in range(1, self.n_heads + 1)]
 
     def _describe(self) -> str:
-        """Return the width, the heads and all options that differ from the default."""
+        """Return the width, the number of heads and all options that differ from the defaults."""
         heads = f"{self.n_heads} heads" if self.n_heads > 1 else "1 head"
         options = {
             f"positions: {self.positions}": self.positions != "sinusoidal",
@@ -203,7 +203,7 @@ class TransformerConfig(AttentionConfig):
     def settings_for_size(
         width: int, n_encoder_layers: int, n_decoder_layers: int
     ) -> dict[str, int]:
-        """Return the settings of a model of about this size."""
+        """Return the settings of a model of about the given size."""
         return {
             "d_model": width,
             "d_feed_forward": 4 * width,
@@ -273,7 +273,7 @@ class DecoderOnlyConfig(AttentionConfig):
     def settings_for_size(
         width: int, n_encoder_layers: int, n_decoder_layers: int
     ) -> dict[str, int]:
-        """Return the settings of a model of about this size."""
+        """Return the settings of a model of about the given size."""
         n_layers = n_encoder_layers + n_decoder_layers
         return {"d_model": width, "d_feed_forward": 4 * width, "n_layers": n_layers}
 

@@ -1,8 +1,8 @@
 """Data augmentation: subword regularization and word dropout.
 
-SentencePiece can sample segmentations too, but since 0.2.2 its samples differ between processes
-regardless of the seed, so runs would not be reproducible. Both sampling algorithms work word by
-word, because no piece extends across a word boundary.
+SentencePiece can also sample segmentations. Since version 0.2.2, however, its samples differ
+between processes even with the same seed, so runs would not be reproducible. The algorithms in this
+module work word by word, because no piece extends across a word boundary.
 """
 
 import math
@@ -23,12 +23,13 @@ Edge = tuple[int, int, float]  # start of a piece, its id, cumulative probabilit
 
 
 class Augmentation:
-    """Augmentation of the pairs in a batch. The seed determines the result."""
+    """Augments the pairs of a batch. The result depends only on the pairs and the seed."""
 
     def __init__(self, tokenizers: Tokenizers, options: DataConfig) -> None:
         self.word_dropout = options.word_dropout
         self.max_length = options.max_length
         self.special = tokenizers.special
+        self.tags = tokenizers.source.pieces_to_ids(tokenizers.source.tags)
         self._samplers: tuple[SubwordSampler, SubwordSampler] | None = None
         if strength := options.subword_sampling:
             source = SubwordSampler(tokenizers.source, strength)
@@ -50,7 +51,7 @@ class Augmentation:
     def _sample_side(
         self, sampler: "SubwordSampler", rows: Sequence[IdArray], seed: list[int]
     ) -> list[IdArray]:
-        """Return sampled rows; a sample longer than `max_length` is replaced by the original."""
+        """Return sampled rows; keep the original if a sample is longer than `max_length`."""
         without_eos = [row[:-1].tolist() for row in rows]
         return [
             np.array([*sample, self.special.eos], dtype=np.int32)
@@ -59,21 +60,26 @@ class Augmentation:
             for row, sample in zip(rows, sampler.sample(without_eos, seed), strict=True)
         ]
 
-    def drop_words(self, rows: Sequence[IdArray], random: np.random.Generator) -> list[IdArray]:
-        """Return `rows` with some pieces replaced by UNK; BOS and EOS are kept."""
+    def drop_words(
+        self, rows: Sequence[IdArray], random: np.random.Generator, kept: Sequence[int] = ()
+    ) -> list[IdArray]:
+        """Return `rows` with some pieces replaced by UNK; BOS, EOS and the ids in `kept` stay."""
         if not self.word_dropout:
             return list(rows)
-        return [self._drop_words(row, random) for row in rows]
-
-    def _drop_words(self, row: IdArray, random: np.random.Generator) -> IdArray:
         special = self.special
-        is_plain = ~np.isin(row, (special.pad, special.unk, special.bos, special.eos))
+        ids = [special.pad, special.unk, special.bos, special.eos, *kept]
+        return [self._drop_words(row, random, ids) for row in rows]
+
+    def _drop_words(
+        self, row: IdArray, random: np.random.Generator, kept: Sequence[int]
+    ) -> IdArray:
+        is_plain = ~np.isin(row, kept)
         is_dropped = (random.random(len(row)) < self.word_dropout) & is_plain
-        return np.where(is_dropped, np.int32(special.unk), row)
+        return np.where(is_dropped, np.int32(self.special.unk), row)
 
 
 class SubwordSampler:
-    """Sampler of segmentations: BPE-dropout or unigram sampling, depending on the tokenizer."""
+    """Samples segmentations with BPE-dropout or unigram sampling, depending on the tokenizer."""
 
     def __init__(self, tokenizer: Tokenizer, strength: float) -> None:
         self._pieces = tokenizer.vocabulary
@@ -82,7 +88,7 @@ class SubwordSampler:
         self._sampler: BpeDropout | UnigramSampling = sampler(tokenizer, strength)
 
     def sample(self, rows: Sequence[Sequence[int]], seed: int | list[int]) -> list[list[int]]:
-        """Return the ids of resampled segmentations of `rows`; `seed` determines the result."""
+        """Return the ids of sampled segmentations of `rows`; the same seed gives the same ids."""
         uniform = _uniform_numbers(np.random.default_rng(seed)).__next__
         return [self._sample_row(row, uniform) for row in rows]
 
@@ -152,7 +158,7 @@ class UnigramSampling:
         lattice = self._lattices.get(word)
         if lattice is None:
             lattice = self._build_lattice(word)
-            # No eviction is needed: frequent words occur early.
+            # The cache never evicts words: frequent words occur early and are already in it.
             if len(self._lattices) < _MAX_CACHED_WORDS and len(word) <= _MAX_CACHED_LENGTH:
                 self._lattices[word] = lattice
         ids: list[int] = []

@@ -1,8 +1,7 @@
 """Parallel corpora: reading, filtering, and holding out dev pairs."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import eq
@@ -12,21 +11,23 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from mtcli.data.compression import COMPRESSION_SUFFIXES
 from mtcli.data.entries import EntryInfo, open_entries
 from mtcli.data.formats import open_corpus
-from mtcli.data.formats.base import UNKNOWN_LANGUAGES, Languages, OpenedCorpus
+from mtcli.data.formats.base import (
+    UNKNOWN_LANGUAGES,
+    Languages,
+    OpenedCorpus,
+    completed_share,
+)
 from mtcli.data.line_store import (
     Lines,
     LineStore,
     aligned_blocks,
-    blocks_of,
+    encoded_blocks_of,
     exclude_lines,
-    longest_line,
     take_lines,
 )
 from mtcli.errors import DataError
-from mtcli.tokenizer import MAX_PIECE_LENGTH, normalizer
 
 if TYPE_CHECKING:
     from mtcli.config.corpora import CorpusSource
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
 Notify = Callable[[str], None]
 OnProgress = Callable[[int, float | None], None]  # number of pairs; completed fraction, if known
 
-_SLICE = 1 << 16  # characters of a long line to normalize at a time
-_SLICE_MARGIN = 8  # characters that slicing a line can add to the normalized text
 _SPLIT_SEED, _SAMPLE_SEED = 1, 2
 
 
@@ -86,8 +85,8 @@ class Corpus:
         """Hash of the pairs and their tags, independent of file names."""
         sha = hashlib.sha256()
         for lines in (self.source, self.target):
-            for block in blocks_of(lines):
-                sha.update(("\n".join(block) + "\n").encode())
+            for data in encoded_blocks_of(lines):
+                sha.update(data)
             sha.update(b"\n")
         if any(entry.symbols for entry in self.entries):
             sha.update(repr([entry.symbols for entry in self.entries]).encode())
@@ -165,14 +164,18 @@ class CorpusReader:
         stores = LineStore(self.directory), LineStore(self.directory)
         counts = _Counts()
         notices: list[str] = []
-        infos: list[EntryInfo] = []
         sizes: list[int] = []
-        for entry in open_entries(source, languages, targets):
+        entries = list(open_entries(source, languages, targets))
+        on_read = self._progress_of([entry.corpus for entry in entries], counts)
+        for entry in entries:
             if len(entry.entry.corpus) == 1 or not _is_plain(entry.corpus):
                 notices += entry.corpus.descriptions
             languages = languages if source.targets else entry.corpus.languages
-            self._append(entry.corpus, stores, counts)
-            infos.append(entry.info)
+            for block in aligned_blocks(entry.corpus.rows):
+                if kept := _drop_blank(*block, counts):
+                    stores[0].append(kept[0])
+                    stores[1].append(kept[1])
+                on_read()
             sizes.append(len(stores[0]) - sum(sizes))
         notices += counts.notices()
         if not len(stores[0]):
@@ -182,21 +185,21 @@ class CorpusReader:
                 "translation of line N of the other",
             )
         origins = np.repeat(np.arange(len(sizes), dtype=np.uint8), sizes)
-        corpus = Corpus(*stores, origins if len(sizes) > 1 else None, tuple(infos))
+        infos = tuple(entry.info for entry in entries)
+        corpus = Corpus(*stores, origins if len(sizes) > 1 else None, infos)
         return LoadedCorpus(corpus, languages, tuple(notices))
 
-    def _append(
-        self, opened: OpenedCorpus, stores: tuple[LineStore, LineStore], counts: "_Counts"
-    ) -> None:
-        """Add the pairs of a corpus to `stores`."""
-        sources, targets = stores
-        n_input, n_before = _text_size(opened), sources.n_bytes + targets.n_bytes
-        for block in aligned_blocks(opened.rows):
-            if kept := _drop_blank(*block, counts):
-                sources.append(kept[0])
-                targets.append(kept[1])
-            n_read = sources.n_bytes + targets.n_bytes - n_before
-            self.on_progress(counts.n_pairs, min(1.0, n_read / n_input) if n_input else None)
+    def _progress_of(
+        self, corpora: Sequence[OpenedCorpus], counts: "_Counts"
+    ) -> Callable[[], None]:
+        """Return a function that reports the progress in reading `corpora`."""
+        progress = [part for corpus in corpora for part in corpus.progress]
+        is_known = all(corpus.progress for corpus in corpora)
+        for part in progress:
+            part.done = 0  # opening a corpus may read its start
+        return lambda: self.on_progress(
+            counts.n_pairs, completed_share(progress) if is_known else None
+        )
 
 
 @dataclass
@@ -224,14 +227,6 @@ class _Counts:
 def _is_plain(opened: OpenedCorpus) -> bool:
     """Return whether a corpus is two uncompressed text files, which need no description."""
     return len(opened.descriptions) == 1 and opened.descriptions[0].endswith(": two text files")
-
-
-def _text_size(opened: OpenedCorpus) -> int:
-    """Return the size of two uncompressed text files in bytes; 0 for other formats."""
-    has_suffix = any(path.suffix in COMPRESSION_SUFFIXES for path in opened.files)
-    if has_suffix or len(opened.files) != 2 or not all(map(Path.is_file, opened.files)):
-        return 0
-    return sum(path.stat().st_size for path in opened.files)
 
 
 def _drop_blank(
@@ -278,59 +273,6 @@ def read_references(name: str, languages: Languages, notify: Notify) -> list[lis
     return [list(side) for side in zip(*kept, strict=True)]
 
 
-def drop_overlong(corpus: Corpus, max_length: int, normalization: str, notify: Notify) -> Corpus:
-    """Return `corpus` without pairs that are too long for `max_length` pieces.
-
-    Training a tokenizer on very long lines and encoding them could take hours. A piece has at most
-    `MAX_PIECE_LENGTH` characters of the normalized text, so pairs that fit are kept, with one
-    exception: without tokenizer.byte_fallback, a run of unknown characters is one piece.
-    """
-    limit = MAX_PIECE_LENGTH * max_length
-    if max(longest_line(corpus.source), longest_line(corpus.target)) <= limit:
-        return corpus
-    normalize = normalizer(normalization)
-    overlong: list[int] = []
-    row = 0
-    for pairs in corpus.blocks():
-        for pair in zip(*pairs, strict=True):
-            if any(_is_overlong(line, limit, normalize) for line in pair):
-                overlong.append(row)
-            row += 1
-    if not overlong:
-        return corpus
-    notify(
-        f"dropped {len(overlong):,} of {len(corpus):,} pairs longer than {limit:,} characters "
-        f"(data.max_length={max_length})"
-    )
-    if len(overlong) == len(corpus):
-        raise all_too_long(max_length)
-    return corpus.exclude(overlong)
-
-
-def _is_overlong(line: str, limit: int, normalize: Callable[[str], str]) -> bool:
-    """Return whether `line` has more than `limit` characters after normalization.
-
-    Normalization can make a line shorter: it removes spaces and control characters and composes
-    accents.
-    """
-    if len(line) <= limit:
-        return False
-    n_characters = 0
-    for start in range(0, len(line), _SLICE):
-        n_characters += len(normalize(line[start : start + _SLICE])) - _SLICE_MARGIN
-        if n_characters > limit:
-            return True
-    return False
-
-
-def all_too_long(max_length: int) -> DataError:
-    """Return the error for a corpus in which no pair fits into `max_length` pieces."""
-    return DataError(
-        f"all pairs are longer than data.max_length={max_length} pieces",
-        hint="raise data.max_length, or split the text into sentences, one per line",
-    )
-
-
 def too_few_pairs(n_pairs: int) -> DataError:
     """Return the error for a corpus that is too small to hold out dev pairs."""
     return DataError(
@@ -371,22 +313,24 @@ def _untagged(corpus: Corpus, rows: NDArray[np.int64]) -> NDArray[np.int64]:
     return untagged
 
 
-def shared_rows(corpus: Corpus, dev_sources: AbstractSet[str]) -> list[int]:
+def shared_rows(corpus: Corpus, dev_sources: Iterable[str]) -> list[int]:
     """Return the rows to exclude from training: those with the source of a dev pair.
 
     If there are several directions, the target must not be the source of a dev pair either.
     """
-    rows = _rows_with(corpus.source, dev_sources)
+    wanted = {line.encode() for line in dev_sources}
+    rows = _rows_with(corpus.source, wanted)
     if corpus.has_directions:
-        rows = sorted({*rows, *_rows_with(corpus.target, dev_sources)})
+        rows = sorted({*rows, *_rows_with(corpus.target, wanted)})
     return rows
 
 
-def _rows_with(lines: Sequence[str], wanted: AbstractSet[str]) -> list[int]:
-    """Return the numbers of the rows whose line is in `wanted`."""
+def _rows_with(lines: Sequence[str], wanted: set[bytes]) -> list[int]:
+    """Return the numbers of the rows whose encoded line is in `wanted`."""
     rows: list[int] = []
     start = 0
-    for block in blocks_of(lines):
+    for data in encoded_blocks_of(lines):
+        block = data.split(b"\n")[:-1]
         if not wanted.isdisjoint(block):
             rows += [start + i for i, line in enumerate(block) if line in wanted]
         start += len(block)

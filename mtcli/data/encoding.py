@@ -7,7 +7,8 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from mtcli.data.corpus import Corpus, Notify, OnProgress, Origins, all_too_long
+from mtcli.data.corpus import Corpus, Notify, OnProgress, Origins
+from mtcli.data.overlong import all_too_long
 from mtcli.data.prefetch import map_in_threads
 from mtcli.hardware import usable_cores
 from mtcli.tokenizer import DEFAULT_SPECIAL_IDS, SpecialIds, Tokenizer, Tokenizers

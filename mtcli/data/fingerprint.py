@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 def fingerprint(
     source: "CorpusSource", languages: Languages, targets: tuple[str, ...] = ()
 ) -> str | None:
-    """Return a hash of a corpus; None for a pipe and for a dataset without a version.
+    """Return a hash of a corpus; None if it is a pipe or a dataset without a version.
 
-    The hash includes file names, because they can determine the format, but not directories.
+    The hash includes file names, because they may determine the format, but not directories.
     """
     if any(is_read_once(names) for names in source.corpora):
         return None
@@ -31,8 +31,8 @@ def fingerprint(
             if not opened.version and not opened.files:
                 return None  # a dataset without a version
             digests = list(pool.map(file_digest, opened.files))
-            # The languages that were found, not only those that were given: a resumed run has saved
-            # them in its settings, and must get the same hash.
+            # Use the languages found in the corpus, not only those in the settings. A resumed run
+            # has them in its settings and must get the same hash.
             codes = opened.languages.source, opened.languages.target
             options = [] if entry.info == EntryInfo() else [entry.info]
             parts.append([stripped, codes, opened.version, digests, *options])

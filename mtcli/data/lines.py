@@ -1,4 +1,4 @@
-"""Reading of lines from UTF-8 files. Only LF ends a line."""
+"""Read lines from UTF-8 files. Only LF ends a line."""
 
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,7 +25,7 @@ _BYTE_ORDER_MARKS = (
 _MIN_HEAD_LENGTH = 8  # bytes needed to detect an encoding without a byte order mark
 _HEAD = 1000  # bytes examined to detect an encoding
 _BLOCK = 1 << 20  # bytes to read and decode at a time
-_MAX_LINE = 256 << 20  # bytes; a longer line is not a sentence, and would fill the memory
+_MAX_LINE = 256 << 20  # bytes; longer lines are not sentences and could exhaust the memory
 
 
 def line_content(raw: bytes, *, is_first: bool) -> bytes:
@@ -76,7 +76,7 @@ def _read_to_end(file: DecompressedReader) -> None:
 
 
 def _line_blocks(file: DecompressedReader) -> Iterator[bytes]:
-    """Yield blocks of complete lines; the start of a line over the limit is the last block."""
+    """Yield blocks of complete lines; if a line is too long, end with the start of that line."""
     unfinished: list[bytes] = []
     n_unfinished = 0
     while chunk := file.read1(_BLOCK):

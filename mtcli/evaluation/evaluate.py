@@ -40,18 +40,20 @@ def evaluate_model(
     *,
     options: SearchOptions | None = None,
     on_progress: OnProgress | None = None,
+    to: str | None = None,
 ) -> Evaluation:
     """Translate `source` and score the result against one or more references.
 
     `model` is a model directory, or a `Translator` if other engine options are needed. `source` and
     each of `references` are lists of lines or open files. `options` replaces the model's search
     options. `on_progress` is called with the number of lines that each batch completes.
+    `to` is the target language of a model that has several.
     """
     lines, targets = _read(source), [_read(reference) for reference in references]
     check_lengths(lines, targets)  # before the slow part
     translator = Translator(model) if isinstance(model, str | Path) else model
     search = replace(options or translator.options, n_best=1, with_scores=False)
-    hypotheses = [best[0].text for best in translator.stream(lines, search, on_progress)]
+    hypotheses = [best[0].text for best in translator.stream(lines, search, on_progress, to=to)]
     return evaluate_translations(hypotheses, targets)
 
 

@@ -46,8 +46,8 @@ from mtcli.model_dir.safety import check_contained, read_record
 # cannot read it. 0.1.0 and 0.2.0 wrote format 1, development versions of 0.3.0 wrote format 2.
 FORMAT = 3
 _READABLE = (1, 2, FORMAT)
-# Keys in the header of model.safetensors. The metadata has no separate version number: FORMAT
-# covers it. Readers refuse unknown fields, so a new field requires a new FORMAT.
+# Keys in the header of model.safetensors. FORMAT is also the version number of this metadata:
+# mtcli refuses unknown fields, so a new field requires a new FORMAT.
 METADATA, CHECKSUMS = "mtcli", "checksums"
 _COMMENT = "# "
 _SAMPLE_LINES_0_2_0 = 2_000_000  # default of tokenizer.sample_lines in version 0.2.0
@@ -64,11 +64,11 @@ class WeightsInfo:
     bleu: float | None  # on the dev set; None for an average of several models
     signature: str
     n_pairs: int  # training pairs
-    weights: str = ""  # origin if not a single step, such as "the mean of steps 800 and 1000"
+    weights: str = ""  # origin of averaged weights, such as "the mean of steps 800 and 1000"
     sets: Mapping[str, float] = field(default_factory=dict)  # BLEU of each dev set, if several
 
     def to_metadata(self) -> dict[str, object]:
-        """Return the fields to save; `n_parameters` is computed from the tensors when loading."""
+        """Return the fields to save; `n_parameters` is computed from the tensors on loading."""
         metadata = asdict(self)
         del metadata["n_parameters"]
         if not self.sets:
@@ -77,9 +77,9 @@ class WeightsInfo:
 
 
 def save_config(directory: Path, config: Config, plan: Sequence[str] = ()) -> None:
-    """Write the resolved configuration with its format and the version of mtcli.
+    """Write the resolved configuration, the format of the directory and the version of mtcli.
 
-    `plan` explains the chosen settings; it becomes a comment at the top of the file.
+    `plan` explains the chosen settings. It is written as a comment at the top of the file.
     """
     comment = "".join(f"{_COMMENT}{line}\n" for line in plan)
     versions = f"format: {FORMAT}\nmtcli: {__version__}\n"
@@ -113,7 +113,7 @@ def mtcli_version(directory: Path) -> str:
 
 
 def is_run(directory: Path) -> bool:
-    """Return whether mtcli created `directory`: its config.yaml has the keys of `save_config`."""
+    """Return whether mtcli created `directory`: its config.yaml has a format and a version."""
     path = directory / CONFIG
     if path.is_symlink():
         check_contained(directory)
@@ -123,7 +123,7 @@ def is_run(directory: Path) -> bool:
 
 
 def check_is_run(directory: Path) -> None:
-    """Raise `CheckpointError` if `directory` is neither empty nor a run, or cannot be created."""
+    """Raise `CheckpointError` unless `directory` is a run, is empty, or can be created."""
     if not directory.exists():
         _check_can_create(directory)
         return
@@ -133,7 +133,7 @@ def check_is_run(directory: Path) -> None:
     if is_used and not is_run(directory):
         raise CheckpointError(
             f"{directory} already exists and is not an mtcli run",
-            hint="choose another --out; mtcli changed nothing in this directory",
+            hint="choose another --out; mtcli has not changed this directory",
         )
 
 
@@ -151,7 +151,7 @@ def _check_can_create(directory: Path) -> None:
 
 
 def check_settings(directory: Path, config: Config) -> None:
-    """Raise `CheckpointError` if a started run has settings that differ from `config`."""
+    """Raise `CheckpointError` if a run with saved weights has settings other than `config`."""
     if not has_saved_weights(directory):
         return
     if changed := _differences(directory, config):
@@ -163,7 +163,7 @@ def check_settings(directory: Path, config: Config) -> None:
 
 
 def fixed_steps(directory: Path, config: Config) -> int | None:
-    """Return the number of steps that an earlier start of this run derived from train.minutes."""
+    """Return the number of steps that this run derived from train.minutes when it started."""
     if config.train.minutes is None or not is_run(directory) or _differences(directory, config):
         return None
     return load_saved_config(directory).train.steps
@@ -177,8 +177,8 @@ def has_same_settings(directory: Path, config: Config) -> bool:
 def _differences(directory: Path, config: Config) -> list[str]:
     """Return the settings in which `config` differs from the saved run.
 
-    Corpus file names are ignored, because a digest of the pairs is compared instead. Steps are
-    ignored if train.minutes is set, because they are derived from it.
+    Corpus file names are ignored, because training compares a digest of the pairs instead. The
+    number of steps is ignored if train.minutes is set, because it is derived from train.minutes.
     """
     saved = load_saved_config(directory)
     before, now = saved.train, config.train
@@ -200,7 +200,7 @@ def _differences(directory: Path, config: Config) -> list[str]:
 
 
 def _with_corpora_of(saved: DataConfig, data: DataConfig) -> DataConfig:
-    """Return `data` with the corpora of `saved` and, if unspecified, the languages of `saved`."""
+    """Return `data` with the corpora of `saved` and, where not set, the languages of `saved`."""
     return data.model_copy(
         update={
             "train": data.train.with_names_of(saved.train),
@@ -212,9 +212,9 @@ def _with_corpora_of(saved: DataConfig, data: DataConfig) -> DataConfig:
 
 
 def _with_sample_of(saved: TokenizerConfig, tokenizer: TokenizerConfig) -> TokenizerConfig:
-    """Return `tokenizer` with the settings of `saved` that do not matter for a trained tokenizer.
+    """Return `tokenizer` with those settings of `saved` that may differ when a run is resumed.
 
-    The path of the file may differ, and version 0.2.0 had a different default number of lines.
+    These are the directory of the file, and the default number of lines of version 0.2.0.
     """
     update: dict[str, object] = {}
     if saved.model and tokenizer.model and _may_be_same_path(saved.model, tokenizer.model):
@@ -254,7 +254,7 @@ def strip_absolute_paths(config: Config) -> Config:
 
 
 def remove_run(directory: Path) -> None:
-    """Remove the files of a run and no others; do nothing if `directory` is not a run."""
+    """Remove the files of a run, but no other files; do nothing if `directory` is not a run."""
     if not is_run(directory):
         return
     remove_partial(directory)
@@ -277,7 +277,7 @@ def weights_info(directory: Path) -> WeightsInfo:
     if not path.is_file():
         raise CheckpointError(
             f"{directory} has no {WEIGHTS}: training has not reached its first validation, or the "
-            "copy is incomplete",
+            "directory was not copied completely",
             hint="run the same `mtcli train` command again to resume, or copy the model again",
         )
     try:
@@ -306,7 +306,7 @@ def read_metadata(path: Path) -> dict[str, Any]:
 
 
 class _LoaderWithoutAliases(yaml.SafeLoader):
-    """YAML loader that refuses aliases: a few lines of them can expand to billions of values."""
+    """YAML loader that refuses aliases, because a few aliases can expand to billions of values."""
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         """Compose the next node."""
@@ -324,7 +324,7 @@ def read_saved_tree(path: Path) -> dict[str, object]:
             f"{path.parent} is not a model directory: {reason}",
             hint="pass the directory that `mtcli train --out` wrote",
         )
-    # All code that uses a model directory reads config.yaml first, so one check here is enough.
+    # One check here is enough: all code that uses a model directory reads config.yaml first.
     check_contained(path.parent)
     try:
         tree = yaml.load(path.read_text(encoding="utf-8"), Loader=_LoaderWithoutAliases)

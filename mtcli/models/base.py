@@ -70,7 +70,7 @@ class TranslationModel(nn.Module, ABC, Generic[StateT]):
         return None
 
     def alignment(self, source: Tensor, target: Tensor) -> Tensor | None:
-        """Return the attention [B, T, S] of each target position to each source position.
+        """Return the attention weights [B, T, S] from target positions to source positions.
 
         Return None if the model has no attention.
         """
@@ -89,7 +89,7 @@ LossTerm = tuple[Tensor, Tensor]  # hidden states [B, T, D] and their labels [B,
 class TrainableModel(TranslationModel[StateT]):
     """Model whose logits are the product of hidden states and one output matrix.
 
-    Training stops at the hidden states, because the loss computes logits in chunks.
+    Training calls `decode_hidden` instead of `decode`: the loss computes the logits in chunks.
     """
 
     @property

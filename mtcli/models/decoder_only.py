@@ -24,8 +24,8 @@ from mtcli.tokenizer import IGNORE_INDEX
 class PrefixState(State):
     """Cached source and target.
 
-    The source is padded on the left. The tokens of a row are therefore adjacent, and the distance
-    between two positions is the distance between their tokens.
+    The source is padded on the left. The source and target tokens of a row are therefore adjacent,
+    and padding does not change the distance between two tokens.
     """
 
     is_token: Tensor  # [B, S], False for padding; S includes the decoded target
@@ -77,7 +77,7 @@ class DecoderOnly(EmbeddedModel[PrefixState]):
     def alignment(self, source: Tensor, target: Tensor) -> Tensor:
         """Return the attention [B, T, S] from target to source in layer `config.alignment_layer`.
 
-        Attention to the target is dropped, and the rest is renormalized.
+        Attention to target tokens is removed, and the remaining weights are renormalized.
         """
         index = self.config.alignment_layer
         state = self.encode(source)

@@ -37,9 +37,9 @@ class DeepNormScales:
 class Dropout(nn.Module):
     """Inverted dropout that is fast on CPUs.
 
-    On a CPU, torch draws a double per element, which takes longer than the layer norms. This module
-    draws only 16 random bits per element. It rounds the keep probability to 16 bits and scales by
-    the exact inverse of the rounded value.
+    On a CPU, torch draws a random double per element, which takes longer than the layer norms. This
+    module draws only 16 random bits per element. It rounds the keep probability to 16 bits and
+    multiplies by the exact inverse of the rounded value.
     """
 
     def __init__(self, p: float) -> None:
@@ -93,7 +93,7 @@ class Residual(nn.Module):
         self.scale = scales.residual
 
     def run(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        """Return the output of the residual connection around `sublayer` for `x` [B, T, D]."""
+        """Apply `sublayer` to `x` [B, T, D] with norm, dropout and residual connection."""
         return self.add_output(x, sublayer(self.sublayer_input(x)))
 
     def sublayer_input(self, x: Tensor) -> Tensor:
@@ -126,7 +126,7 @@ class SelfAttentionLayer(nn.Module):
         return self.self_residual.add_output(x, output), cache
 
     def weights(self, x: Tensor, cache: KeyValueCache | None, mask: AttentionMask) -> Tensor:
-        """Return the attention [B, T, S] of `x` to itself and the cache, averaged over heads."""
+        """Return the attention weights [B, T, S] of `self_attend`, averaged over heads."""
         y = self.self_residual.sublayer_input(x)
         memory = self._extend(cache, y, mask).key_values
         return self.self_attention.weights(y, memory, mask).mean(dim=1)

@@ -57,7 +57,7 @@ class LuongAttention(nn.Module):
         return SourceMemory(self.to_keys(encoded) * self.scale, self.to_values(encoded), mask)
 
     def bind(self, memory: SourceMemory) -> "BoundAttention":
-        """Return the attention to `memory`, which can be used for any number of steps."""
+        """Return a function that attends to `memory`, for use in any number of steps."""
         additive_mask = torch.zeros_like(memory.mask, dtype=memory.keys.dtype)
         additive_mask = additive_mask.masked_fill(~memory.mask, -torch.inf)  # [B, 1, S]
         score = self.additive.bind(memory.keys) if self.additive else DeferredMatrix(memory.keys)
@@ -154,7 +154,7 @@ class Rnn(EmbeddedModel[RnnState]):
         return self.dropout(outputs), state
 
     def alignment(self, source: Tensor, target: Tensor) -> Tensor | None:
-        """Return the attention [B, T, S] of each target position to each source position.
+        """Return the attention weights [B, T, S] from target positions to source positions.
 
         Return None if the model has no attention.
         """

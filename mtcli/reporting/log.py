@@ -134,6 +134,22 @@ def logged_sets(entry: LogEntry) -> list[SetScores]:
     ]
 
 
+def expand_sets(entries: Sequence[LogEntry]) -> list[LogEntry]:
+    """Return the entries with the main score of each dev set as a separate score."""
+    label = metric_label(MAIN_METRIC)
+    return [
+        {
+            **entry,
+            **{
+                f"{label} ({scored.name})": scored.scores[MAIN_METRIC].value
+                for scored in logged_sets(entry)
+                if MAIN_METRIC in scored.scores
+            },
+        }
+        for entry in entries
+    ]
+
+
 def logged_scores(entry: LogEntry) -> dict[str, float]:
     """Return the score of each metric in a validation's log entry."""
     numbers = {name: finite_number(entry, name) for name in entry if name not in _OTHER_FIELDS}

@@ -1,4 +1,4 @@
-"""Dataset of a run: training set, dev sets, and scoring of a model on the dev sets."""
+"""Dataset of a run: training set and dev sets. The dev sets score a model."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -83,7 +83,7 @@ def combine(measured: Mapping[str, DevScores], rule: str) -> DevScores:
 
 @dataclass(frozen=True)
 class DevSet:
-    """Dev set: all pairs as token ids for the loss, the first pairs as text for BLEU and chrF."""
+    """Dev pairs: all pairs as token ids for the loss, the first ones as text for BLEU and chrF."""
 
     encoded: EncodedCorpus
     scored_pairs: Corpus  # translated for BLEU, chrF and samples
@@ -97,10 +97,10 @@ class DevSet:
         processes: Processes,
         max_length: int | None = None,
     ) -> DevScores:
-        """Score `model` with greedy search, in parallel across all processes.
+        """Return the scores of `model` with greedy search; the processes share the work.
 
-        Translations are truncated after `max_length` pieces. The model is in evaluation mode
-        afterward.
+        Translations are truncated after `max_length` pieces. The method leaves the model in
+        evaluation mode.
         """
         began = time.perf_counter()
         batches = list(batches_in_order(self.encoded, config.data.batch_tokens))

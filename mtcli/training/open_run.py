@@ -52,7 +52,7 @@ def open_run(
 ) -> tuple[Run, Progress]:
     """Build a new run, or restore one from its last checkpoint.
 
-    Errors in the data and the settings are raised before a new run is written to disk.
+    Errors in the data or the settings are raised before a new run is written to disk.
     """
     preparation = _new_preparation(config, context)
     is_new = not context.directory.exists()
@@ -141,15 +141,15 @@ def _prepare_data(
     context: RunContext,
     notify: Notify,
 ) -> Dataset:
-    """Encode the corpus once per file system; return the dataset for this process."""
+    """Encode the corpus, once per file system, and return the dataset for this process."""
 
     def encode_elsewhere() -> None:
         if preparation.has_ids(tokenizers, summary.digest):
             return  # the machines share a file system
         if preparation.summary.digest != summary.digest:
             raise DataError(
-                "the machines have different sentence pairs",
-                hint="give all machines the same corpus files",
+                "the corpus is not the same on all machines",
+                hint="copy the same corpus files to all machines",
             )
         preparation.encode(tokenizers)
 
@@ -167,7 +167,7 @@ def _with_languages(config: Config, languages: Languages) -> Config:
 
 
 def _lock_new_run(directory: Path, lock: RunLock) -> None:
-    """Lock a directory that held no run at the start; raise if it holds one now."""
+    """Lock the directory of a new run; raise `CheckpointError` if another process has used it."""
     if lock.is_held:
         return
     lock.acquire()
@@ -189,7 +189,7 @@ def _resume_run(run: Run, checkpoint: Checkpoint) -> Progress:
 
 
 def _last_checkpoint(config: Config, context: RunContext, digest: str) -> Checkpoint | None:
-    """Return the last checkpoint, or None; raise if the run cannot be resumed with this data."""
+    """Return the last checkpoint, or None for a new run; raise an error if it cannot be used."""
     checkpoint = find_checkpoint(context)
     if checkpoint is None and context.processes.is_first and has_saved_weights(context.directory):
         raise CheckpointError(
@@ -209,7 +209,7 @@ def _last_checkpoint(config: Config, context: RunContext, digest: str) -> Checkp
 
 
 def _is_split_by_seed(config: Config, context: RunContext, digest: str) -> bool:
-    """Return whether an earlier version of mtcli computed `digest` for the same corpus."""
+    """Return whether `digest` is that of the same corpus in an earlier version of mtcli."""
     if config.data.dev or config.data.streaming:
         return False
     return digest == digest_by_seed(config, context.reader)
@@ -229,7 +229,7 @@ def _get_tokenizers(
     checkpoint: Checkpoint | None,
     notify: Notify,
 ) -> Tokenizers:
-    """Load the tokenizers of the run, of its parent or of the user, or train new ones."""
+    """Load the tokenizers of the run, its parent or the user; if there are none, train them."""
 
     def get() -> Tokenizers:
         if checkpoint:
@@ -272,7 +272,7 @@ def check_tags(config: Config, dev: Corpus, tokenizers: Tokenizers) -> None:
 def _resolve_steps(
     config: Config, context: RunContext, data: Dataset, options: RunOptions, notify: Notify
 ) -> Config:
-    """Return `config` with the number of steps that fit into `train.minutes`, if it is set."""
+    """Return `config`; if `train.minutes` is set, with the number of steps that fit into it."""
     minutes = config.train.minutes
     if minutes is None:
         return config
@@ -295,7 +295,7 @@ def _with_train_settings(config: Config, **settings: Any) -> Config:
 
 
 def _notify_summary(run: Run, notify: Notify) -> None:
-    """Notify the user of model size, initial weights, shares of the corpora and settings."""
+    """Report the model size, initial weights, shares, dev sets and settings to the user."""
     options, device, size = run.config.train, run.train_step.device, run.processes.size
     n_frozen = sum(p.numel() for p in run.model.parameters() if not p.requires_grad)
     frozen = f", {n_frozen:,} of them frozen" if n_frozen else ""

@@ -1,7 +1,7 @@
 """Preparation of the training data: read, split, train the vocabulary, encode.
 
-Each stage has a cache entry, so a resumed run, or another run with the same data and vocabulary,
-does not repeat it.
+Each stage stores its result in the cache, so that a resumed run, or another run with the same data
+and vocabulary, need not repeat it.
 """
 
 import hashlib
@@ -18,13 +18,14 @@ from mtcli.config.corpora import CorpusSource
 from mtcli.config.filters import FilterConfig
 from mtcli.config.sections import Config
 from mtcli.data.cache import CacheEntry, DataCache, cache_key
-from mtcli.data.corpus import Corpus, CorpusReader, drop_overlong, hold_out
+from mtcli.data.corpus import Corpus, CorpusReader, hold_out
 from mtcli.data.encoding import encode_blocks
 from mtcli.data.entries import EntryInfo, find_languages
 from mtcli.data.filtering import drop_unwanted
 from mtcli.data.fingerprint import fingerprint
 from mtcli.data.formats.base import Languages
 from mtcli.data.id_files import SIDES, open_ids, write_ids
+from mtcli.data.overlong import drop_overlong
 from mtcli.signals import run_interruptibly
 from mtcli.tokenizer import Tokenizers, tokenizers_from_files, train_tokenizers
 
@@ -58,7 +59,7 @@ class CorpusSplit:
 
 @dataclass(frozen=True)
 class SplitSummary:
-    """Summary of the training and dev pairs, which can be read without the training text."""
+    """Facts about the training and dev pairs that can be loaded without the training text."""
 
     digest: str
     languages: Languages
@@ -67,7 +68,7 @@ class SplitSummary:
 
 
 class Preparation:
-    """Preparation of the data of one run."""
+    """Prepares the data of one run."""
 
     def __init__(
         self,
@@ -150,11 +151,11 @@ class Preparation:
         )
 
     def has_ids(self, tokenizers: Tokenizers, digest: str) -> bool:
-        """Return whether the cache has the token ids of the pairs with this digest."""
+        """Return whether the cache contains the token ids of the pairs with digest `digest`."""
         return self._cache.find(self._ids_key(tokenizers, digest)) is not None
 
     def open(self, tokenizers: Tokenizers, summary: SplitSummary, notify: Notify) -> "Dataset":
-        """Return the dataset that `encode` has written to the cache of this machine."""
+        """Return the dataset that `encode` wrote to the cache of this machine."""
         from mtcli.training.dataset import Dataset, split_dev_sets  # imports torch
 
         entry = self._cache.open(self._ids_key(tokenizers, summary.digest))
@@ -288,7 +289,7 @@ def configured_languages(config: Config) -> Languages:
 
 
 def digest_by_seed(config: Config, reader: CorpusReader) -> str:
-    """Return the digest of the split that mtcli 0.1.0 made, which depends on `train.seed`."""
+    """Return the digest of the split in mtcli 0.1.0, which depends on `train.seed`."""
     corpus = _read(reader, config.data.train, config, _ignore)
     train, dev = hold_out(corpus, config.data.dev_pairs, config.train.seed)
     return CorpusSplit(train, dev, config.data.is_mixed).digest

@@ -22,9 +22,13 @@ class AttentionMap:
     weights: Attention
 
 
-def compute_attention_map(loaded: LoadedEngine, line: str) -> AttentionMap:
-    """Translate one line and return its attention map."""
+def compute_attention_map(
+    loaded: LoadedEngine, line: str, *, to: str | None = None, tag: str | None = None
+) -> AttentionMap:
+    """Translate one line and return its attention map, with its tags among the source pieces."""
+    symbols = loaded.tags.symbols(to, tag)
     pieces = loaded.tokenizers.source.tokenize(line)
+    pieces = [*symbols, *pieces] if pieces else []
     if len(pieces) > loaded.max_pieces:
         raise DataError(
             f"the line has {len(pieces)} pieces, but the model was trained on at most "

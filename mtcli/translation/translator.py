@@ -22,6 +22,7 @@ class Translator(LineTranslator):
         translator = Translator("my-model")
         translator.translate(["Hello."])
 
+    `to` is the target language of a model that has several, and `tag` a tag of the model.
     `options` are the search options of the model. To change some of them, pass
     `dataclasses.replace(translator.options, beam_size=5, n_best=5)` to `stream`.
     """
@@ -33,37 +34,46 @@ class Translator(LineTranslator):
         engine: EngineOptions | None = None,
         ensemble: Sequence[str | Path] = (),
         batch_tokens: int | None = None,
+        to: str | None = None,
+        tag: str | None = None,
     ) -> None:
         others = [Path(other) for other in ensemble]
         loaded = open_engine(Path(model), engine or EngineOptions(), others)
-        super().__init__(loaded, batch_tokens=batch_tokens)
+        super().__init__(loaded, batch_tokens=batch_tokens, to=to, tag=tag)
 
-    def translate(self, lines: Iterable[str], *, beam_size: int | None = None) -> list[str]:
-        """Return the translation of each line, in input order; a blank line stays blank."""
+    def translate(
+        self, lines: Iterable[str], *, beam_size: int | None = None, to: str | None = None
+    ) -> list[str]:
+        """Return the translation of each line, in input order; a blank line stays blank.
+
+        `to` replaces the target language of the translator.
+        """
         width = self.options.beam_size if beam_size is None else beam_size
         options = replace(self.options, n_best=1, beam_size=width, with_scores=False)
-        return [candidates[0].text for candidates in self.stream(lines, options)]
+        return [candidates[0].text for candidates in self.stream(lines, options, to=to)]
 
     def stream(
         self,
         lines: Iterable[str],
         options: SearchOptions | None = None,
         on_progress: OnProgress | None = None,
+        *,
+        to: str | None = None,
     ) -> Iterator[list[Translation]]:
         """Yield the n-best list of each line, best first; `lines` may be infinite.
 
-        Line ends are removed, so `lines` can be an open file. `on_progress` is called with the
-        number of lines that each batch completes.
+        Line ends are removed, so `lines` can be an open file. After each batch, `on_progress` is
+        called with the number of lines that the batch completed.
         """
         if isinstance(lines, str):
             raise TypeError("lines must be a list of strings, not one string")
-        groups = _groups(map(_to_request, lines))
+        groups = _groups(Request(_line_content(line), to=to) for line in lines)
         for group in self.translate_groups(groups, options or self.options, on_progress):
             yield from group
 
 
-def _to_request(line: str) -> Request:
-    return Request(line.removesuffix("\n").removesuffix("\r"))
+def _line_content(line: str) -> str:
+    return line.removesuffix("\n").removesuffix("\r")
 
 
 def _groups(requests: Iterator[Request]) -> Iterator[list[Request]]:

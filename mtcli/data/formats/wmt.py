@@ -1,7 +1,7 @@
 """WMT test sets: XML files, and pairs of SGML files."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from xml.etree.ElementTree import Element
@@ -12,6 +12,8 @@ from mtcli.data.formats.base import (
     Languages,
     Location,
     OpenedCorpus,
+    ReadProgress,
+    Row,
     join_lines,
 )
 from mtcli.data.formats.languages import is_language_code, match_language
@@ -46,7 +48,7 @@ class TestSet:
 class WmtFormat(CorpusFormat):
     """A WMT test set: one XML file, or two SGML files (source and reference).
 
-    The selection names translators in an XML file, or the reference file of an SGML source.
+    For an XML file, the selection lists translators. For an SGML source, it is the reference file.
     """
 
     name = "wmt"
@@ -73,15 +75,23 @@ def open_sgml_pair(source: str, target: str, languages: Languages) -> OpenedCorp
 def _opened(test_set: TestSet, label: str) -> OpenedCorpus:
     kind = "WMT SGML" if len(test_set.files) == 2 else "WMT XML"
     n_documents = len(set(test_set.documents))
+    progress = ReadProgress.in_rows(len(test_set.source))
     return OpenedCorpus(
-        rows=zip(test_set.source, *test_set.references.values(), strict=True),
+        rows=_rows(test_set, progress),
         descriptions=(
             f"{label}: {kind}, {len(test_set.source):,} segments, {n_documents:,} documents, "
             f"references: {', '.join(test_set.references)}",
         ),
         languages=test_set.languages,
         files=test_set.files,
+        progress=(progress,),
     )
+
+
+def _rows(test_set: TestSet, progress: ReadProgress) -> Iterator[Row]:
+    for row in zip(test_set.source, *test_set.references.values(), strict=True):
+        progress.add(1)
+        yield row
 
 
 def read_test_set(location: Location) -> TestSet:
@@ -124,7 +134,7 @@ def _translator(reference: Element) -> str:
 
 
 def _complete(languages: Languages, doc: Element) -> Languages:
-    """Return `languages`, with unknown ones filled in from a document."""
+    """Return `languages`; take unknown ones from a document."""
     codes = {local_name(item): item.get("lang") for item in reversed(doc)}
     return Languages(languages.source or codes.get("src"), languages.target or codes.get("ref"))
 

@@ -1,4 +1,4 @@
-"""The list of engines, and `open_engine`, which chooses one for a model."""
+"""Engines: `open_engine` chooses one for a model."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ class LoadedEngine:
     engine: Engine
     tokenizers: Tokenizers
     max_pieces: int  # longest source in training; longer lines are split
-    search: SearchOptions  # the defaults of the model
+    search: SearchOptions  # default search options of the model
     tags: ModelTags = ModelTags()  # target languages and tags to choose from
 
 

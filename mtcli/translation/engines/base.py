@@ -1,4 +1,4 @@
-"""Interface that all engines implement: search over pieces."""
+"""Engine interface: translates pieces into n-best lists of pieces."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -31,7 +31,7 @@ NBest = list[list[ScoredPieces]]  # the n-best list of each source, best first
 
 
 class Engine(ABC):
-    """Executes a model. All sources of a batch must have the same `SearchOptions.limit`."""
+    """Runs a model. All sources of a batch must have the same `SearchOptions.limit`."""
 
     n_parallel = 1  # batches searched at the same time
     n_positions: int | None = None  # maximum source and target length; None: unlimited
