@@ -62,7 +62,22 @@ def script_of(character: str) -> str | None:
 
 def letters_of(text: str) -> str:
     """Return the letters of `text` in lower case, without any other characters."""
-    return "".join(filter(is_letter, text.lower()))
+    return text.translate(_LETTERS)
+
+
+class _Letters(dict[int, str]):
+    """Table for `str.translate`: the lower case of letters, nothing for other characters."""
+
+    def __missing__(self, code: int) -> str:
+        character, lower = chr(code), chr(code).lower()
+        # Do not make ASCII letters of İ and the Kelvin sign: `NearCopyIndex` depends on it.
+        is_ascii = any(letter.isascii() for letter in lower)
+        lower = character if is_ascii and not character.isascii() else lower
+        self[code] = lower if is_letter(character) else ""
+        return self[code]
+
+
+_LETTERS = _Letters()
 
 
 def count_words(line: str) -> float:

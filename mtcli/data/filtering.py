@@ -1,6 +1,6 @@
 """Apply the filters of a run to its training pairs, and report what they drop."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -12,6 +12,7 @@ from mtcli.config.filters import FilterConfig
 from mtcli.data.corpus import Corpus, Notify
 from mtcli.data.duplicates import DuplicateFinder
 from mtcli.data.filters import RULES, Mask, PairBlock
+from mtcli.data.line_store import EncodedLines, Lines
 from mtcli.data.near_copies import NearCopyIndex
 from mtcli.errors import DataError
 from mtcli.reporting.messages import clip_text
@@ -176,8 +177,7 @@ def _scan(
     start = 0
     if not pair_filter.dropped and not index and not duplicates:
         return _Scan(_NO_ROWS, (), _NO_ROWS, None)
-    for sources, targets in corpus.blocks():
-        block = PairBlock(sources, targets)
+    for block in _blocks(corpus):
         mask = pair_filter.find(block)
         rows.append(start + np.flatnonzero(mask))
         if index:
@@ -190,19 +190,31 @@ def _scan(
     return _Scan(np.concatenate(rows), dropped, np.concatenate(copies), duplicates)
 
 
+def _blocks(corpus: Corpus) -> Iterator[PairBlock]:
+    """Yield the pairs in blocks; stored text is not decoded until a filter needs it."""
+    if isinstance(corpus.source, Lines) and isinstance(corpus.target, Lines):
+        sides = corpus.source.encoded_blocks(), corpus.target.encoded_blocks()
+        for source, target in zip(*sides, strict=True):
+            yield PairBlock(EncodedLines(source), EncodedLines(target))
+    else:
+        for sources, targets in corpus.blocks():
+            yield PairBlock(sources, targets)
+
+
 def _index(dev: Corpus) -> NearCopyIndex:
     return NearCopyIndex(zip(dev.source, dev.target, strict=True))
 
 
 def _texts(block: PairBlock, rows: Rows, side: str | None) -> list[str]:
     """Return the texts that must not repeat."""
+    sources, targets = list(block.sources), list(block.targets)
     match side:
         case "source":
-            return [block.sources[row] for row in rows.tolist()]
+            return [sources[row] for row in rows.tolist()]
         case "target":
-            return [block.targets[row] for row in rows.tolist()]
+            return [targets[row] for row in rows.tolist()]
         case _:
-            return [f"{block.sources[row]}\n{block.targets[row]}" for row in rows.tolist()]
+            return [f"{sources[row]}\n{targets[row]}" for row in rows.tolist()]
 
 
 def _are_too_many(copies: Rows, corpus: Corpus) -> bool:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mtcli.data.characters import count_words, is_damaged, is_letter, script_of
+from mtcli.data.line_store import EncodedLines
 
 Mask = NDArray[np.bool_]  # one value per pair; True: the rule drops it
 
@@ -48,6 +49,11 @@ class PairBlock:
         return len(self.sources)
 
     @cached_property
+    def encoded(self) -> tuple[EncodedLines, EncodedLines]:
+        """Both sides in UTF-8; line feeds inside a line become spaces."""
+        return _encode(self.sources), _encode(self.targets)
+
+    @cached_property
     def source_lengths(self) -> NDArray[np.int64]:
         """Number of characters in each source."""
         return np.fromiter(map(len, self.sources), np.int64, len(self))
@@ -56,6 +62,15 @@ class PairBlock:
     def target_lengths(self) -> NDArray[np.int64]:
         """Number of characters in each target."""
         return np.fromiter(map(len, self.targets), np.int64, len(self))
+
+
+def _encode(lines: Sequence[str]) -> EncodedLines:
+    if isinstance(lines, EncodedLines):
+        return lines
+    text = "\n".join([*lines, ""])
+    if text.count("\n") != len(lines):
+        text = "\n".join([line.replace("\n", " ") for line in [*lines, ""]])
+    return EncodedLines(text.encode(errors="surrogatepass"))
 
 
 @dataclass(frozen=True)
@@ -101,13 +116,13 @@ def _max_length_ratio(block: PairBlock, limit: float) -> Mask:
     A Chinese character is about three letters of other scripts and has three bytes, but so has a
     letter in Hindi. Both ratios exceed the limit only if the pair is wrong in either script.
     """
-    longer = np.maximum(block.source_lengths, block.target_lengths)
-    shorter = np.minimum(block.source_lengths, block.target_lengths)
-    mask = (longer > limit * shorter) & (longer >= RATIO_MIN_CHARACTERS)
+    sizes = [np.diff(lines.ends, prepend=-1) - 1 for lines in block.encoded]
+    mask: Mask = np.maximum(*sizes) > np.maximum(
+        limit * np.minimum(*sizes), RATIO_MIN_CHARACTERS - 1
+    )
     for row in np.flatnonzero(mask).tolist():
-        pair = block.sources[row], block.targets[row]
-        fewer, more = sorted(len(line.encode(errors="surrogatepass")) for line in pair)
-        mask[row] = more > limit * fewer
+        fewer, more = sorted((len(block.sources[row]), len(block.targets[row])))
+        mask[row] = more > limit * fewer and more >= RATIO_MIN_CHARACTERS
     return mask
 
 
@@ -171,23 +186,20 @@ def _max_repeated_words(block: PairBlock, limit: int) -> Mask:
 
 def _damaged(block: PairBlock, _: bool) -> Mask:
     mask = np.zeros(len(block), np.bool_)
-    for lines in (block.sources, block.targets):
-        for row in _maybe_damaged(lines):
+    for lines, encoded in zip((block.sources, block.targets), block.encoded, strict=True):
+        for row in _maybe_damaged(encoded):
             mask[row] = mask[row] or is_damaged(lines[row])
     return mask
 
 
-def _maybe_damaged(lines: Sequence[str]) -> Iterable[int]:
+def _maybe_damaged(lines: EncodedLines) -> Iterable[int]:
     """Return the rows to test with `is_damaged`: usually none, found without a loop over lines."""
-    data = "\n".join(lines).encode(errors="surrogatepass")
-    if _REPLACEMENT not in data and not _MAYBE_DAMAGED.search(data):
+    starts = [match.start() for match in _MAYBE_DAMAGED.finditer(lines.data)]
+    if _REPLACEMENT in lines.data:
+        starts += [match.start() for match in re.finditer(_REPLACEMENT, lines.data)]
+    if not starts:
         return ()
-    ends = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n"))
-    if len(ends) != len(lines) - 1:  # a line contains a line feed
-        return range(len(lines))
-    starts = [match.start() for match in _MAYBE_DAMAGED.finditer(data)]
-    starts += [match.start() for match in re.finditer(_REPLACEMENT, data)]
-    return np.unique(np.searchsorted(ends, starts)).tolist()  # type: ignore[no-any-return]
+    return np.unique(np.searchsorted(lines.ends, starts)).tolist()  # type: ignore[no-any-return]
 
 
 def numbers_in(line: str) -> set[str]:

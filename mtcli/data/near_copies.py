@@ -1,20 +1,19 @@
 """Near-copies of dev or test pairs: pairs with the same letters."""
 
 import string
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 
 from mtcli.data.characters import letters_of
 from mtcli.data.filters import Mask, PairBlock
+from mtcli.data.line_store import EncodedLines
 
 MIN_BYTES = 20  # of the letters of a line in UTF-8; both sides of a pair must match if it has less
 
 _LETTERS = string.ascii_letters.encode()
 _NO_LETTERS = bytes(byte for byte in range(256) if byte not in _LETTERS + b"\n")
 _LOWER = bytes.maketrans(string.ascii_uppercase.encode(), string.ascii_lowercase.encode())
-# The only other characters that are ASCII letters in lower case (U+0130 and U+212A).
-_LOWER_ASCII = {"İ".encode(): b"i", "\N{KELVIN SIGN}".encode(): b"k"}
 
 
 class NearCopyIndex:
@@ -32,11 +31,13 @@ class NearCopyIndex:
         self._pairs = {*keys, *((target, source) for source, target in keys)}
         self._long = {key for pair in keys for key in pair if _is_long(key)}
         # Letters of other scripts are ignored first: a cheap test that excludes almost all lines.
-        self._ascii = {*_ascii_letters([line for pair in pairs for line in pair])}
+        block = PairBlock(*zip(*pairs, strict=True)) if pairs else PairBlock((), ())
+        self._ascii = {key for lines in block.encoded for key in _ascii_letters(lines.data)}
 
     def find(self, block: PairBlock) -> Mask:
         """Find the near-copies in a block."""
-        mask = self._may_match(block.sources) | self._may_match(block.targets)
+        source, target = map(self._may_match, block.encoded)
+        mask = source | target
         for row in np.flatnonzero(mask).tolist():
             mask[row] = self.has_copy_of(block.sources[row], block.targets[row])
         return mask
@@ -46,8 +47,8 @@ class NearCopyIndex:
         pair = _key(source), _key(target)
         return pair in self._pairs or any(key in self._long for key in pair)
 
-    def _may_match(self, lines: Sequence[str]) -> Mask:
-        is_known = map(self._ascii.__contains__, _ascii_letters(lines))
+    def _may_match(self, lines: EncodedLines) -> Mask:
+        is_known = map(self._ascii.__contains__, _ascii_letters(lines.data))
         return np.fromiter(is_known, np.bool_, len(lines))
 
 
@@ -59,12 +60,6 @@ def _is_long(key: str) -> bool:
     return len(key.encode(errors="surrogatepass")) >= MIN_BYTES
 
 
-def _ascii_letters(lines: Sequence[str]) -> list[bytes]:
+def _ascii_letters(data: bytes) -> list[bytes]:
     """Return the ASCII letters of each line in lower case."""
-    data = "\n".join(lines).encode(errors="surrogatepass")
-    for character, letter in _LOWER_ASCII.items():
-        data = data.replace(character, letter)
-    found = data.translate(_LOWER, _NO_LETTERS).split(b"\n")
-    if len(found) == len(lines):
-        return found
-    return [_ascii_letters([line.replace("\n", " ")])[0] for line in lines]
+    return data.translate(_LOWER, _NO_LETTERS).split(b"\n")[:-1]
