@@ -304,12 +304,23 @@ def _launch(n_processes: int) -> int:
 
 
 def _print_plan(request: "TrainRequest") -> None:
-    """Print the plan for a run without importing torch."""
+    """Print the plan for a run, and what its filters drop, without importing torch."""
     from mtcli.planning.plan import plan_lines
     from mtcli.planning.resolve import plan_for
+    from mtcli.training.preview import preview_data
 
-    for line in plan_lines(plan_for(request, lambda text: typer.echo(text, err=True))):
+    notices: list[str] = []
+
+    def notify(text: str) -> None:
+        notices.append(text)
+        typer.echo(text, err=True)
+
+    plan = plan_for(request, notify)
+    for line in plan_lines(plan):
         typer.echo(line)
+    for text in preview_data(plan.config, request.reader, request.cache):
+        if text.removeprefix("training: ") not in notices:  # the plan has read the same corpus
+            typer.echo(text, err=True)
 
 
 def _resolve_config(request: "TrainRequest") -> "tuple[Config, list[str]]":

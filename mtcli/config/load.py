@@ -7,6 +7,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from mtcli.config.filters import FilterConfig
 from mtcli.config.problems import Problem, explain_errors, explain_unknown_key, find_problems
 from mtcli.config.sections import Config
 from mtcli.errors import ConfigError
@@ -40,14 +41,19 @@ def read_sections(path: Path) -> dict[str, Any]:
     tree = _read(path)
     if not isinstance(tree, dict):
         raise ConfigError(f"{path} is not a configuration: expected sections, got {tree!r}")
-    # The config.yaml of a model is a configuration with metadata.
+    is_saved = tree.keys() >= set(METADATA_KEYS)  # the config.yaml of a model
     tree = {key: value for key, value in tree.items() if key not in METADATA_KEYS}
     if not tree:
         raise ConfigError(
             f"{path} has no settings",
             hint="add settings, or omit --config to let mtcli choose them",
         )
-    return tree
+    return with_saved_defaults(tree) if is_saved else tree
+
+
+def with_saved_defaults(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the sections of a model's config.yaml; models of formats 1 and 2 have no filters."""
+    return {"filters": FilterConfig.none().model_dump(mode="json"), **tree}
 
 
 def with_overrides(config: Config, settings: Iterable[Setting]) -> Config:

@@ -12,6 +12,7 @@ from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from mtcli.config.base import Beta, Float, Int, ModelConfig, Section
 from mtcli.config.corpora import CorpusSource
+from mtcli.config.filters import FilterConfig
 from mtcli.config.rnn import RnnConfig
 from mtcli.config.search import SEARCH_LIMITS, SearchOptions
 from mtcli.config.tags import Symbols, symbols_for
@@ -272,6 +273,7 @@ class Config(Section):
     """Complete configuration of a run."""
 
     data: DataConfig
+    filters: FilterConfig = FilterConfig()
     tokenizer: TokenizerConfig = TokenizerConfig()
     model: ModelSection = TransformerConfig()
     train: TrainConfig = TrainConfig()
@@ -283,6 +285,11 @@ class Config(Section):
             raise ValueError(
                 "model.tied_embeddings=all requires a shared vocabulary; "
                 "set model.tied_embeddings=target or tokenizer.is_shared=true"
+            )
+        if self.data.streaming and self.filters.duplicates:
+            raise ValueError(
+                "data.streaming cannot find duplicates; set filters.duplicates=null, or remove "
+                "data.streaming"
             )
         self._check_dev_tags()
         if self.search.max_length < self.data.max_length:

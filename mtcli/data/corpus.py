@@ -66,7 +66,7 @@ class Corpus:
         source, target = take_lines(self.source, rows), take_lines(self.target, rows)
         return Corpus(source, target, origins, self.entries)
 
-    def exclude(self, rows: Sequence[int]) -> "Corpus":
+    def exclude(self, rows: Sequence[int] | NDArray[np.int64]) -> "Corpus":
         """Return the corpus without the given rows, which must be sorted."""
         excluded = np.asarray(rows, dtype=np.int64)
         origins = None if self.origins is None else np.delete(self.origins, excluded)

@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mtcli.config.filters import FilterConfig
 from mtcli.data.corpus import Corpus, shared_rows
 from mtcli.data.encoding import EncodedCorpus, encode_fitting, join_blocks
 from mtcli.data.entries import EntryInfo, open_entries
+from mtcli.data.filtering import drop_by_filters
 from mtcli.data.formats import is_read_once
 from mtcli.data.formats.base import Languages, Row
+from mtcli.data.near_copies import NearCopyIndex
 from mtcli.errors import DataError
 from mtcli.tokenizer import MAX_PIECE_LENGTH, Tokenizers, replace_surrogates
 
@@ -80,6 +83,8 @@ class StreamedCorpus:
     tokenizers: Tokenizers
     max_length: int
     dev_sources: frozenset[str]  # source sentences to exclude from training
+    filters: FilterConfig = FilterConfig.none()
+    near_copies: NearCopyIndex | None = None  # dev pairs whose near-copies are excluded
 
     @cached_property
     def _infos(self) -> tuple[EntryInfo, ...]:
@@ -97,12 +102,13 @@ class StreamedCorpus:
         if is_empty:
             raise DataError(
                 f"no pair of {self.source} can be used for training",
-                hint="check the corpus, its languages and data.max_length",
+                hint="check the corpus, its languages, data.max_length and filters",
             )
 
     def _encode(self, rows: list[OriginRow]) -> EncodedCorpus:
         corpus = _usable(rows, self.max_length, self._infos)
         corpus = corpus.exclude(shared_rows(corpus, self.dev_sources))
+        corpus = drop_by_filters(corpus, self.filters, self.near_copies)
         blocks = encode_fitting(corpus, self.tokenizers, self.max_length)
         return join_blocks((block for block, _ in blocks), self.tokenizers)
 

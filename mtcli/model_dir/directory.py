@@ -22,6 +22,7 @@ from mtcli.config.load import (
     differences,
     to_yaml,
     validate,
+    with_saved_defaults,
 )
 from mtcli.config.sections import Config, DataConfig, TokenizerConfig
 from mtcli.errors import COPY_AGAIN, CheckpointError
@@ -41,9 +42,8 @@ from mtcli.model_dir.layout import (
 )
 from mtcli.model_dir.safety import check_contained, read_record
 
-# Format of the model directory, saved in config.yaml. Increment it when a change makes the
-# directory unreadable by older versions of mtcli. Versions 0.1.0 and 0.2.0 wrote format 1.
-# Development versions of 0.3.0 wrote format 2.
+# Format of the model directory, saved in config.yaml. Increment it if older versions of mtcli
+# cannot read it. 0.1.0 and 0.2.0 wrote format 1, development versions of 0.3.0 wrote format 2.
 FORMAT = 3
 _READABLE = (1, 2, FORMAT)
 # Keys in the header of model.safetensors. FORMAT is also the version number of this metadata:
@@ -104,7 +104,7 @@ def load_saved_config(directory: Path) -> Config:
             f"{__version__}, which reads formats {', '.join(map(str, _READABLE))}",
             hint="use the version of mtcli that wrote it, or a newer one",
         )
-    return validate(tree, origin=str(path))
+    return validate(with_saved_defaults(tree), origin=str(path))
 
 
 def mtcli_version(directory: Path) -> str:

@@ -14,6 +14,7 @@ from mtcli.config.load import (
     read_sections,
     validate,
     with_overrides,
+    with_saved_defaults,
 )
 from mtcli.config.sections import Config, DataConfig, SearchConfig
 from mtcli.data.cache import DataCache, cache_key
@@ -29,8 +30,10 @@ from mtcli.model_dir.directory import (
     has_saved_weights,
     is_run,
     load_saved_config,
+    read_saved_tree,
     saved_plan,
 )
+from mtcli.model_dir.layout import CONFIG
 from mtcli.planning.choices import MAX_LENGTH
 from mtcli.planning.corpus_stats import CorpusStats, measure_corpus
 from mtcli.planning.plan import Plan, corpus_line, estimate_config, make_plan
@@ -85,9 +88,18 @@ def resolve(request: TrainRequest) -> Config:
     if request.file is None:
         return load_config(None, settings)
     tree = read_sections(request.file)
+    if "filters" not in tree and _has_no_filters(request):
+        tree = with_saved_defaults(tree)
     if request.parent is not None:
         _check_same_arch(request.file, tree, request.parent, flatten(settings)["model.arch"])
     return validate(tree, settings, origin=str(request.file))
+
+
+def _has_no_filters(request: TrainRequest) -> bool:
+    """Return whether a run to resume was started by a version of mtcli without filters."""
+    if request.is_fresh or not has_saved_weights(request.out):
+        return False
+    return "filters" not in read_saved_tree(request.out / CONFIG)
 
 
 def _check_same_arch(file: Path, tree: dict[str, Any], parent: Path, arch: str) -> None:

@@ -5,27 +5,32 @@ and vocabulary, need not repeat it.
 """
 
 import hashlib
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mtcli.config.corpora import CorpusSource
+from mtcli.config.filters import FilterConfig
 from mtcli.config.sections import Config
 from mtcli.data.cache import CacheEntry, DataCache, cache_key
 from mtcli.data.corpus import Corpus, CorpusReader, hold_out
 from mtcli.data.encoding import encode_blocks
 from mtcli.data.entries import EntryInfo, find_languages
+from mtcli.data.filtering import drop_unwanted
 from mtcli.data.fingerprint import fingerprint
 from mtcli.data.formats.base import Languages
 from mtcli.data.id_files import SIDES, open_ids, write_ids
 from mtcli.data.overlong import drop_overlong
 from mtcli.signals import run_interruptibly
 from mtcli.tokenizer import Tokenizers, tokenizers_from_files, train_tokenizers
-from mtcli.training.dataset import Dataset, split_dev_sets
+
+if TYPE_CHECKING:
+    from mtcli.training.dataset import Dataset
 
 Notify = Callable[[str], None]
 OnProgress = Callable[[str, int, float | None], None]  # activity, pairs done, completed fraction
@@ -131,7 +136,7 @@ class Preparation:
             notify(text)
         return tokenizers
 
-    def dataset(self, notify: Notify) -> Dataset:
+    def dataset(self, notify: Notify) -> "Dataset":
         """Train the vocabulary, encode the corpus and return the dataset of a new run."""
         for notice in self.summary.notices:
             notify(notice)
@@ -149,8 +154,10 @@ class Preparation:
         """Return whether the cache contains the token ids of the pairs with digest `digest`."""
         return self._cache.find(self._ids_key(tokenizers, digest)) is not None
 
-    def open(self, tokenizers: Tokenizers, summary: SplitSummary, notify: Notify) -> Dataset:
+    def open(self, tokenizers: Tokenizers, summary: SplitSummary, notify: Notify) -> "Dataset":
         """Return the dataset that `encode` wrote to the cache of this machine."""
+        from mtcli.training.dataset import Dataset, split_dev_sets  # imports torch
+
         entry = self._cache.open(self._ids_key(tokenizers, summary.digest))
         for notice in entry.values["notices"]:
             notify(notice)
@@ -189,6 +196,8 @@ class Preparation:
         if None in parts:
             return None
         filters = data.max_length, self._config.tokenizer.normalization, data.dev_pairs
+        if self._config.filters != FilterConfig.none():  # without filters, as in version 0.2.0
+            parts.append(json.dumps(self._config.filters.model_dump(mode="json")))
         is_new_model = self._config.train.start_from is None  # affects the warning about few pairs
         return cache_key("split", parts, filters, is_new_model)
 
@@ -232,7 +241,10 @@ class Preparation:
 
 
 def read_split(config: Config, notify: Notify, reader: CorpusReader | None = None) -> CorpusSplit:
-    """Read the training and dev pairs; without a dev corpus, hold out some training pairs."""
+    """Read and filter the training pairs of `config`; read the dev pairs, or hold them out.
+
+    The filters do not affect the dev set: it must be the same for models with different filters.
+    """
     reader = reader or CorpusReader()
     corpus = _read(reader, config.data.train, config, _prefixed("training", notify))
     if config.data.dev:
@@ -241,6 +253,14 @@ def read_split(config: Config, notify: Notify, reader: CorpusReader | None = Non
     else:
         train, dev = hold_out(corpus, config.data.dev_pairs)
         origin = "held out from the corpus; use --dev SOURCE TARGET to avoid this"
+    train = drop_unwanted(
+        train,
+        dev,
+        config.filters,
+        _prefixed("training", notify),
+        is_held_out=config.data.dev is None,
+        directory=reader.directory,
+    )
     notify(f"data: {len(train):,} training pairs; {len(dev):,} dev pairs, {origin}")
     if not config.data.dev and len(dev) < config.data.dev_pairs:
         requested = config.data.dev_pairs
