@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conftest import shipped_config
-from mtcli.config.base import CorpusSource
+from mtcli.config.corpora import CorpusSource
 from mtcli.data.batches import BatchStream, DataPosition, batches_in_order, collate, plan_epoch
 from mtcli.data.corpus import Corpus, CorpusReader, hold_out, read_corpus
 from mtcli.data.encoding import EncodedCorpus, RaggedArray, encode

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from conftest import tiny_pairs
 from mtcli.config.load import with_overrides
 from mtcli.config.sections import TokenizerConfig
-from mtcli.data import corpus, line_store
+from mtcli.data import line_store, overlong
 from mtcli.data.cache import DataCache
-from mtcli.data.corpus import Corpus, drop_overlong, hold_out
+from mtcli.data.corpus import Corpus, hold_out
 from mtcli.data.encoding import encode
 from mtcli.data.lines import read_aligned, read_lines
+from mtcli.data.overlong import drop_overlong
 from mtcli.errors import CheckpointError, DataError
 from mtcli.planning.resolve import TrainRequest, plan_for
 from mtcli.reporting.events import Finished, Notice, StepDone, Stopped
@@ -98,7 +99,7 @@ def test_a_pair_that_fits_is_never_dropped(normalization, line, slice_length):
     [ids] = tokenizer_with(normalization).encode([line])
     max_length = max(1, len(ids))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(corpus, "_SLICE", slice_length)
+        patch.setattr(overlong, "_SLICE", slice_length)
         pairs = Corpus([line], ["short"])
         assert drop_overlong(pairs, max_length, normalization, ignore) == pairs
 

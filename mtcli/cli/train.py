@@ -22,6 +22,7 @@ from mtcli.cli.base import (
     app,
 )
 from mtcli.cli.completion import complete_recipe
+from mtcli.cli.corpora import dev_corpora, training_corpora
 from mtcli.cli.launcher import launch_processes
 from mtcli.signals import raise_on_signals
 
@@ -58,7 +59,8 @@ def train(
         typer.Argument(
             metavar="[SOURCE TARGET | CORPUS]",
             help="Two line-aligned text files, or one corpus in another format, such as "
-            "train.tsv.gz, memory.tmx or hf:wmt/wmt14/de-en.",
+            "train.tsv.gz, memory.tmx or hf:wmt/wmt14/de-en; options are written as in a config: "
+            "'{corpus: train.tsv, to: de}'.",
             show_default="from --config",
         ),
     ] = None,
@@ -83,14 +85,14 @@ def train(
         ),
     ] = None,
     dev_corpus: Annotated[
-        str | None,
+        list[str],
         typer.Option(
             metavar="NAME",
-            help="Dev set in any format; use it instead of --dev.",
+            help="Dev set in any format, instead of --dev; repeatable for several dev sets.",
             show_default="none",
             rich_help_panel=INPUT_OUTPUT,
         ),
-    ] = None,
+    ] = [],
     source_lang: SourceLang = None,
     target_lang: TargetLang = None,
     cache: Annotated[
@@ -192,8 +194,8 @@ def train(
     if stop_after is not None and math.isnan(stop_after):  # Typer accepts NaN in every range
         raise typer.BadParameter("--stop-after nan: must be a number of minutes")
     data = {
-        "data.train": _corpora(corpus or [], more),
-        "data.dev": [*map(str, dev)] if dev else dev_corpus,
+        "data.train": training_corpora(corpus or [], more),
+        "data.dev": dev_corpora(dev, dev_corpus),
         "data.source_lang": source_lang,
         "data.target_lang": target_lang,
     }
@@ -256,14 +258,6 @@ def _on_reading(display: "TolerantDisplay") -> "Callable[[int, float | None], No
     return functools.partial(PreparationProgress(display), "reading")
 
 
-def _corpora(names: Sequence[str], more: Sequence[str]) -> Any:
-    """Return the value of data.train for the command-line corpora; None if there are none."""
-    first = list(names) if len(names) == 2 else "".join(names)
-    if not more:
-        return first or None
-    return [{"corpus": corpus} for corpus in (first, *more) if corpus]
-
-
 def _settings(
     data: Mapping[str, Any], minutes: float | None, overrides: list[str]
 ) -> "list[Setting]":
@@ -321,17 +315,28 @@ def _launch(n_processes: int) -> int:
 
 
 def _print_plan(request: "TrainRequest", *, has_corpus: bool) -> None:
-    """Print the plan for a run without importing torch."""
+    """Print the plan for a run, and what its filters drop, without importing torch."""
     from mtcli.planning.plan import plan_lines
     from mtcli.planning.resolve import plan_for, plan_without_corpus
+    from mtcli.training.preview import preview_data
 
-    if has_corpus:
-        plan = plan_for(request, lambda text: typer.echo(text, err=True))
-    else:
+    if not has_corpus:
         typer.echo("no corpus is given: this plan assumes one of the size of WMT 2014", err=True)
-        plan = plan_without_corpus(request)
+        for line in plan_lines(plan_without_corpus(request)):
+            typer.echo(line)
+        return
+    notices: list[str] = []
+
+    def notify(text: str) -> None:
+        notices.append(text)
+        typer.echo(text, err=True)
+
+    plan = plan_for(request, notify)
     for line in plan_lines(plan):
         typer.echo(line)
+    for text in preview_data(plan.config, request.reader, request.cache):
+        if text.removeprefix("training: ") not in notices:  # the plan has read the same corpus
+            typer.echo(text, err=True)
 
 
 def _resolve_config(request: "TrainRequest") -> "tuple[Config, list[str]]":

@@ -2,7 +2,7 @@
 
 import re
 
-from mtcli.reporting.events import Finished, Preparing, Resumed, RolledBack, Stopped
+from mtcli.reporting.events import Finished, Preparing, Resumed, RolledBack, Scores, Stopped
 
 # Tab and newline are harmless; a terminal would interpret other control characters.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -19,9 +19,10 @@ _METRIC_LABELS = {
 def summary_line(event: Stopped | Finished) -> str:
     """Return the last line of a run."""
     if isinstance(event, Finished):
+        sets = "; ".join(f"{name} {bleu:.2f}" for name, bleu in event.sets.items())
         return (
             f"finished at step {event.step} ({event.reason}): "
-            f"dev BLEU {event.bleu:.2f}, weights: {event.weights}"
+            f"dev BLEU {event.bleu:.2f}{f' ({sets})' if sets else ''}, weights: {event.weights}"
         )
     if event.signal and not event.step:
         return "stopped during preparation; run the same command again"
@@ -54,6 +55,12 @@ def preparation_line(event: Preparing) -> str:
 def metric_label(name: str) -> str:
     """Return the usual spelling of a metric's name."""
     return _METRIC_LABELS.get(name, name)
+
+
+def scores_text(loss: float, scores: Scores) -> str:
+    """Return the loss and the scores of a validation: `loss 1.234, BLEU 30.10, chrF 50.20`."""
+    values = [f"{metric_label(name)} {score.value:.2f}" for name, score in scores.items()]
+    return ", ".join([f"loss {loss:.3f}", *values])
 
 
 def strip_control(text: str) -> str:

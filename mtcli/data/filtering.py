@@ -1,0 +1,260 @@
+"""Apply the filters of a run to its training pairs, and report what they drop."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mtcli.config.filters import FilterConfig
+from mtcli.data.corpus import Corpus, Notify
+from mtcli.data.duplicates import DuplicateFinder
+from mtcli.data.filters import RULES, Mask, PairBlock
+from mtcli.data.line_store import EncodedLines, Lines
+from mtcli.data.near_copies import NearCopyIndex
+from mtcli.errors import DataError
+from mtcli.reporting.messages import clip_text
+
+MAX_COPY_SHARE = 0.1  # of the training pairs; more near-copies of dev pairs are kept
+_MANY_DROPPED = 0.5  # share of the pairs that causes a warning
+_EXAMPLE_LENGTH = 60  # characters of each side
+
+Pair = tuple[str, str]
+Rows = NDArray[np.int64]  # row numbers of pairs, in order
+
+_NO_ROWS: Rows = np.zeros(0, np.int64)
+_DUPLICATES = {
+    "pair": "a source and target that occurred before",
+    "source": "a source that occurred before",
+    "target": "a target that occurred before",
+}
+
+
+@dataclass
+class Dropped:
+    """Pairs that one filter finds: how many, and the first one."""
+
+    name: str  # key of the section `filters`
+    reason: str
+    disabled: str  # value that disables the filter
+    n_pairs: int = 0
+    example: Pair | None = None
+
+    def add(self, block: PairBlock, found: Mask) -> None:
+        """Count the pairs of a block that the filter finds."""
+        n_found = int(found.sum())
+        if n_found and self.example is None:
+            row = int(found.argmax())
+            self.example = block.sources[row], block.targets[row]
+        self.n_pairs += n_found
+
+    def with_rows(self, rows: NDArray[np.int64], corpus: Corpus) -> Self:
+        """Return the same with the given pairs of a corpus."""
+        return replace(self, n_pairs=len(rows), example=_pair(corpus, rows))
+
+    def notice(self, n_total: int) -> str:
+        """Return a message with the number of pairs and an example."""
+        text = f"dropped {self.n_pairs:,} of {n_total:,} pairs with {self.reason}"
+        return text + _example_text(self.example)
+
+
+def _example_text(pair: Pair | None) -> str:
+    """Return the end of a message that shows a pair; empty if there is none."""
+    if pair is None:
+        return ""
+    source, target = (clip_text(line, _EXAMPLE_LENGTH) for line in pair)
+    return f', for example "{source}" / "{target}"'
+
+
+class PairFilter:
+    """Filters that judge each pair alone, with the number of pairs that each one has dropped.
+
+    A pair that several filters find counts only for the first of them.
+    """
+
+    def __init__(self, filters: FilterConfig) -> None:
+        thresholds = ((rule, getattr(filters, rule.name)) for rule in RULES.values())
+        self._rules = [(rule, threshold) for rule, threshold in thresholds if threshold]
+        self.dropped = {
+            rule.name: Dropped(rule.name, rule.reason(threshold), _disabled(threshold))
+            for rule, threshold in self._rules
+        }
+
+    def find(self, block: PairBlock) -> Mask:
+        """Find the pairs to drop, and count them."""
+        mask = np.zeros(len(block), np.bool_)
+        for rule, threshold in self._rules:
+            found = rule.find(block, threshold) & ~mask
+            self.dropped[rule.name].add(block, found)
+            mask |= found
+        return mask
+
+
+def _disabled(threshold: Any) -> str:
+    match threshold:
+        case bool():
+            return "false"
+        case tuple():
+            return "[]"
+        case _:
+            return "null"
+
+
+def drop_unwanted(
+    corpus: Corpus,
+    dev: Corpus,
+    filters: FilterConfig,
+    notify: Notify,
+    *,
+    is_held_out: bool,
+    directory: Path | None = None,
+) -> Corpus:
+    """Return the training pairs without those that the filters drop; report every filter.
+
+    Near-copies of `dev` are dropped if it was held out from the corpus. Otherwise, they are only
+    reported: the user has chosen both. Temporary files are written to `directory`.
+    """
+    scan = _scan(corpus, dev, filters, directory)
+    dropped = list(scan.dropped)
+    copies = scan.copies if is_held_out and not _are_too_many(scan.copies, corpus) else _NO_ROWS
+    if len(scan.copies) and not len(copies):
+        notify(_kept_copies(scan.copies, corpus, is_held_out=is_held_out))
+    if len(copies):
+        reason = "the same letters as a dev pair (filters.dev_copies=true)"
+        found = Dropped("dev_copies", reason, "false")
+        dropped.append(found.with_rows(copies, corpus))
+    rows = [scan.rows, copies]
+    if scan.duplicates and filters.duplicates:
+        reason = f"{_DUPLICATES[filters.duplicates]} (filters.duplicates={filters.duplicates})"
+        rows.append(scan.duplicates.find(without=copies))
+        dropped.append(Dropped("duplicates", reason, "null").with_rows(rows[-1], corpus))
+    all_rows = np.sort(np.concatenate(rows))
+    _report(dropped, len(corpus), notify)
+    return corpus.exclude(all_rows) if len(all_rows) else corpus
+
+
+def drop_by_filters(
+    corpus: Corpus, filters: FilterConfig, near_copies: NearCopyIndex | None
+) -> Corpus:
+    """Return the pairs without those that the filters or the index find, in memory.
+
+    Filters that compare a pair with earlier pairs are not applied.
+    """
+    block = PairBlock(corpus.source, corpus.target)
+    mask = PairFilter(filters).find(block)
+    if near_copies:
+        mask |= near_copies.find(block)
+    return corpus.exclude(np.flatnonzero(mask)) if mask.any() else corpus
+
+
+def near_copy_index(corpus: Corpus, dev: Corpus, filters: FilterConfig) -> NearCopyIndex | None:
+    """Return an index of the dev pairs; None if near-copies in a corpus like this are kept."""
+    if not filters.dev_copies or _are_too_many(_scan(corpus, dev, filters).copies, corpus):
+        return None
+    return _index(dev)
+
+
+@dataclass(frozen=True)
+class _Scan:
+    """Pairs that the filters find in a corpus."""
+
+    rows: Rows  # found by filters that judge each pair alone
+    dropped: Sequence[Dropped]
+    copies: Rows  # near-copies of dev pairs, among the other pairs
+    duplicates: DuplicateFinder | None  # of the other pairs
+
+
+def _scan(
+    corpus: Corpus, dev: Corpus, filters: FilterConfig, directory: Path | None = None
+) -> _Scan:
+    """Read all pairs once."""
+    pair_filter = PairFilter(filters)
+    index = _index(dev) if filters.dev_copies else None
+    duplicates = DuplicateFinder(directory) if filters.duplicates else None
+    rows, copies = [_NO_ROWS], [_NO_ROWS]
+    start = 0
+    if not pair_filter.dropped and not index and not duplicates:
+        return _Scan(_NO_ROWS, (), _NO_ROWS, None)
+    for block in _blocks(corpus):
+        mask = pair_filter.find(block)
+        rows.append(start + np.flatnonzero(mask))
+        if index:
+            copies.append(start + np.flatnonzero(index.find(block) & ~mask))
+        if duplicates:
+            kept = np.flatnonzero(~mask)
+            duplicates.add(_texts(block, kept, filters.duplicates), start + kept)
+        start += len(block)
+    dropped = tuple(pair_filter.dropped.values())
+    return _Scan(np.concatenate(rows), dropped, np.concatenate(copies), duplicates)
+
+
+def _blocks(corpus: Corpus) -> Iterator[PairBlock]:
+    """Yield the pairs in blocks; stored text is not decoded until a filter needs it."""
+    if isinstance(corpus.source, Lines) and isinstance(corpus.target, Lines):
+        sides = corpus.source.encoded_blocks(), corpus.target.encoded_blocks()
+        for source, target in zip(*sides, strict=True):
+            yield PairBlock(EncodedLines(source), EncodedLines(target))
+    else:
+        for sources, targets in corpus.blocks():
+            yield PairBlock(sources, targets)
+
+
+def _index(dev: Corpus) -> NearCopyIndex:
+    return NearCopyIndex(zip(dev.source, dev.target, strict=True))
+
+
+def _texts(block: PairBlock, rows: Rows, side: str | None) -> list[str]:
+    """Return the texts that must not repeat."""
+    sources, targets = list(block.sources), list(block.targets)
+    match side:
+        case "source":
+            return [sources[row] for row in rows.tolist()]
+        case "target":
+            return [targets[row] for row in rows.tolist()]
+        case _:
+            return [f"{sources[row]}\n{targets[row]}" for row in rows.tolist()]
+
+
+def _are_too_many(copies: Rows, corpus: Corpus) -> bool:
+    return len(copies) > MAX_COPY_SHARE * len(corpus)
+
+
+def _kept_copies(copies: Rows, corpus: Corpus, *, is_held_out: bool) -> str:
+    """Return a warning about near-copies that stay in the training set."""
+    counts = f"{len(copies):,} of {len(corpus):,} pairs have the same letters as a dev pair"
+    why = "; more than 10%, so they are kept" if is_held_out else ""
+    example = _example_text(_pair(corpus, copies))
+    return f"warning: {counts}{why}; the dev scores may be too high{example}"
+
+
+def _pair(corpus: Corpus, rows: Rows) -> Pair | None:
+    """Return the first pair of `rows`."""
+    if not len(rows):
+        return None
+    pair = corpus.take(rows[:1])
+    return pair.source[0], pair.target[0]
+
+
+def _report(dropped: Sequence[Dropped], n_total: int, notify: Notify) -> None:
+    """Report what each filter drops; raise `DataError` if nothing remains."""
+    found = [one for one in dropped if one.n_pairs]
+    n_dropped = sum(one.n_pairs for one in found)
+    for one in found if n_dropped < n_total else ():
+        notify(one.notice(n_total))
+    if n_dropped <= _MANY_DROPPED * n_total:
+        return
+    main = max(found, key=lambda one: one.n_pairs)
+    advice = f"disable it with --set filters.{main.name}={main.disabled}"
+    if n_dropped == n_total:
+        counts = ", ".join(f"{one.n_pairs:,} with {one.reason}" for one in found)
+        example = _example_text(main.example)
+        raise DataError(
+            f"the filters drop all {n_total:,} training pairs: {counts}{example}",
+            hint=f"check the corpus and filters.{main.name}, or {advice}",
+        )
+    notify(
+        f"warning: the filters drop {n_dropped:,} of {n_total:,} pairs, most of them because of "
+        f"filters.{main.name}; if this is not intended, {advice}"
+    )
