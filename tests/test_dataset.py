@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conftest import tiny_pairs
+from mtcli.config.filters import FilterConfig
 from mtcli.config.load import with_overrides
 from mtcli.config.sections import TokenizerConfig
 from mtcli.data import corpus, line_store
 from mtcli.data.cache import DataCache
-from mtcli.data.corpus import Corpus, hold_out
+from mtcli.data.corpus import Corpus, choose_dev, hold_out
 from mtcli.data.encoding import encode
 from mtcli.data.lines import read_aligned, read_lines
 from mtcli.data.overlong import drop_overlong
@@ -164,11 +165,14 @@ def test_the_dev_set_equals_that_of_seed_1_in_earlier_versions():
     assert dev.source == ["48", "8", "16", "81", "6", "99", "38", "5"]
 
 
+NO_FILTERS = [("filters", FilterConfig.none())]  # as in earlier versions
+
+
 @pytest.fixture
 def earlier_version():
     """Run the test with the dev split of mtcli 0.1.0; return a function that undoes this."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(preparation, "hold_out", lambda pairs, n, seed=5: hold_out(pairs, n, seed))
+        patch.setattr(preparation, "choose_dev", lambda pairs, n: choose_dev(pairs, n, seed=5))
         patch.setattr("mtcli.model_dir.directory.__version__", "0.1.0")
         yield patch.undo
 
@@ -181,7 +185,7 @@ def stop_at_6(event) -> None:
 def test_resuming_a_run_with_a_different_dev_split_is_refused(
     tiny_config, tmp_path, earlier_version
 ):
-    config = with_overrides(tiny_config, [("train.seed", 5)])
+    config = with_overrides(tiny_config, [("train.seed", 5), *NO_FILTERS])
     assert isinstance(train_run(config, tmp_path / "run", stop_at_6), Stopped)
     earlier_version()
     shutil.rmtree(tmp_path / "run" / "cache")  # earlier versions did not have a cache
@@ -197,7 +201,7 @@ def test_resuming_a_run_with_a_different_dev_split_is_refused(
 def test_a_finished_run_with_a_different_dev_split_is_complete(
     tiny_config, tmp_path, earlier_version
 ):
-    config = with_overrides(tiny_config, [("train.seed", 5)])
+    config = with_overrides(tiny_config, [("train.seed", 5), *NO_FILTERS])
     train_run(config, tmp_path / "run", ignore)
     earlier_version()
     assert isinstance(train_run(config, tmp_path / "run", ignore), Finished)

@@ -284,24 +284,35 @@ def too_few_pairs(n_pairs: int) -> DataError:
 def hold_out(corpus: Corpus, n_pairs: int, seed: int = _SPLIT_SEED) -> tuple[Corpus, Corpus]:
     """Split `corpus` into training and dev pairs that share no source sentence.
 
-    Pairs with a tag, such as back-translations, are held out only if all pairs have one. If there
-    are several directions, the reverse of a dev pair does not stay in training either.
+    If there are several directions, the reverse of a dev pair does not stay in training either.
+    """
+    dev = choose_dev(corpus, n_pairs, seed)
+    shared = shared_rows(corpus, dev.source)
+    if len(shared) == len(corpus):
+        raise no_training_pairs()
+    return corpus.exclude(shared), dev
 
-    The split depends only on the corpus, so that no model is trained on the dev pairs of another
-    model. Seeds other than the default reproduce the splits of earlier mtcli versions.
+
+def choose_dev(corpus: Corpus, n_pairs: int, seed: int = _SPLIT_SEED) -> Corpus:
+    """Return the dev pairs to hold out from `corpus`.
+
+    Pairs with a tag, such as back-translations, are held out only if all pairs have one. The choice
+    depends only on the corpus, so that no model is trained on the dev pairs of another model. Seeds
+    other than the default reproduce the choices of earlier mtcli versions.
     """
     rows = _untagged(corpus, np.random.default_rng(seed).permutation(len(corpus)))
     n_dev = min(n_pairs, len(rows) // 10)
     if n_dev == 0:
         raise too_few_pairs(len(rows))
-    dev = corpus.take(rows[:n_dev])
-    shared = shared_rows(corpus, set(dev.source))
-    if len(shared) == len(corpus):
-        raise DataError(
-            "no training pairs remain: every source sentence also occurs in the held-out dev pairs",
-            hint="use a corpus with more distinct sentences, or --dev SOURCE TARGET",
-        )
-    return corpus.exclude(shared), dev
+    return corpus.take(rows[:n_dev])
+
+
+def no_training_pairs() -> DataError:
+    """Return the error for a corpus in which all pairs have the source of a held-out dev pair."""
+    return DataError(
+        "no training pairs remain: every source sentence also occurs in the held-out dev pairs",
+        hint="use a corpus with more distinct sentences, or --dev SOURCE TARGET",
+    )
 
 
 def _untagged(corpus: Corpus, rows: NDArray[np.int64]) -> NDArray[np.int64]:

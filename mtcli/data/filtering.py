@@ -1,6 +1,6 @@
 """Apply the filters of a run to its training pairs, and report what they drop."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mtcli.config.filters import FilterConfig
-from mtcli.data.corpus import Corpus, Notify
+from mtcli.data.corpus import Corpus, Notify, no_training_pairs, shared_rows
 from mtcli.data.duplicates import DuplicateFinder
 from mtcli.data.filters import RULES, Mask, PairBlock
 from mtcli.data.line_store import EncodedLines, Lines
@@ -82,13 +82,15 @@ class PairFilter:
             for rule, threshold in self._rules
         }
 
-    def find(self, block: PairBlock) -> Mask:
-        """Find the pairs to drop, and count them."""
+    def find(self, block: PairBlock, ignored: Mask | None = None) -> Mask:
+        """Find the pairs to drop, except those that are `ignored`, and count them."""
+        is_free = np.ones(len(block), np.bool_) if ignored is None else ~ignored
         mask = np.zeros(len(block), np.bool_)
         for rule, threshold in self._rules:
-            found = rule.find(block, threshold) & ~mask
+            found = rule.find(block, threshold) & is_free
             self.dropped[rule.name].add(block, found)
             mask |= found
+            is_free &= ~found
         return mask
 
 
@@ -113,25 +115,34 @@ def drop_unwanted(
 ) -> Corpus:
     """Return the training pairs without those that the filters drop; report every filter.
 
-    Near-copies of `dev` are dropped if it was held out from the corpus. Otherwise, they are only
-    reported: the user has chosen both. Temporary files are written to `directory`.
+    If `dev` was held out from the corpus, drop its pairs, all other pairs with the source of a dev
+    pair, and near-copies. Otherwise, only report near-copies: the user has chosen both sets.
+    Temporary files are written to `directory`.
     """
-    scan = _scan(corpus, dev, filters, directory)
+    n_read = len(corpus)
+    if is_held_out and not filters.dev_copies:
+        corpus = corpus.exclude(shared_rows(corpus, dev.source))
+    scan = _scan(corpus, filters, _matcher(corpus, dev, filters, is_held_out), directory)
+    n_pairs = len(corpus) - len(scan.shared)
+    if not n_pairs:
+        raise no_training_pairs()
+    if is_held_out and n_read - n_pairs > len(dev):
+        n_shared = n_read - n_pairs - len(dev)
+        notify(f"dropped {n_shared:,} of {n_read:,} pairs with the source of a dev pair")
     dropped = list(scan.dropped)
-    copies = scan.copies if is_held_out and not _are_too_many(scan.copies, corpus) else _NO_ROWS
-    if len(scan.copies) and not len(copies):
-        notify(_kept_copies(scan.copies, corpus, is_held_out=is_held_out))
-    if len(copies):
-        reason = "the same letters as a dev pair (filters.dev_copies=true)"
-        found = Dropped("dev_copies", reason, "false")
-        dropped.append(found.with_rows(copies, corpus))
-    rows = [scan.rows, copies]
+    are_kept = not is_held_out or len(scan.copies) > MAX_COPY_SHARE * n_pairs
+    copies = _NO_ROWS if are_kept else scan.copies
+    if len(scan.copies) and are_kept:
+        notify(_kept_copies(scan.copies, corpus, n_pairs, is_held_out=is_held_out))
+    reason = "the same letters as a dev pair (filters.dev_copies=true)"
+    dropped.append(Dropped("dev_copies", reason, "false").with_rows(copies, corpus))
+    rows = [scan.shared, scan.rows, copies]
     if scan.duplicates and filters.duplicates:
         reason = f"{_DUPLICATES[filters.duplicates]} (filters.duplicates={filters.duplicates})"
         rows.append(scan.duplicates.find(without=copies))
         dropped.append(Dropped("duplicates", reason, "null").with_rows(rows[-1], corpus))
+    _report(dropped, n_pairs, notify)
     all_rows = np.sort(np.concatenate(rows))
-    _report(dropped, len(corpus), notify)
     return corpus.exclude(all_rows) if len(all_rows) else corpus
 
 
@@ -150,44 +161,79 @@ def drop_by_filters(
 
 
 def near_copy_index(corpus: Corpus, dev: Corpus, filters: FilterConfig) -> NearCopyIndex | None:
-    """Return an index of the dev pairs; None if near-copies in a corpus like this are kept."""
-    if not filters.dev_copies or _are_too_many(_scan(corpus, dev, filters).copies, corpus):
+    """Return an index of held-out pairs; None if near-copies in a corpus like this are kept."""
+    matcher = _matcher(corpus, dev, filters, is_held_out=True)
+    scan = _scan(corpus, filters, matcher)
+    n_pairs = len(corpus) - len(scan.shared)
+    are_kept = len(scan.copies) > MAX_COPY_SHARE * n_pairs
+    return None if matcher is None or are_kept else matcher.index
+
+
+@dataclass(frozen=True)
+class _DevMatcher:
+    """Finds dev pairs and near-copies of them."""
+
+    index: NearCopyIndex
+    sources: Set[str]  # of held-out pairs
+    has_directions: bool  # the reverse of a held-out pair must not stay in training either
+
+    def find(self, block: PairBlock) -> tuple[Mask, Mask]:
+        """Find pairs with the source of a held-out pair, and near-copies among the others."""
+        shared, copies = np.zeros(len(block), np.bool_), np.zeros(len(block), np.bool_)
+        for row in self.index.candidates(block):
+            source, target = block.sources[row], block.targets[row]
+            if source in self.sources or (self.has_directions and target in self.sources):
+                shared[row] = True
+            else:
+                copies[row] = self.index.has_copy_of(source, target)
+        return shared, copies
+
+
+def _matcher(
+    corpus: Corpus, dev: Corpus, filters: FilterConfig, is_held_out: bool
+) -> _DevMatcher | None:
+    if not filters.dev_copies:
         return None
-    return _index(dev)
+    index = NearCopyIndex(zip(dev.source, dev.target, strict=True))
+    sources = frozenset(dev.source) if is_held_out else frozenset[str]()
+    return _DevMatcher(index, sources, corpus.has_directions)
 
 
 @dataclass(frozen=True)
 class _Scan:
-    """Pairs that the filters find in a corpus."""
+    """Pairs that the filters find in a corpus. No pair is in two of these groups."""
 
+    shared: Rows  # held-out dev pairs, and all other pairs with the source of a dev pair
     rows: Rows  # found by filters that judge each pair alone
     dropped: Sequence[Dropped]
-    copies: Rows  # near-copies of dev pairs, among the other pairs
-    duplicates: DuplicateFinder | None  # of the other pairs
+    copies: Rows  # near-copies of dev pairs
+    duplicates: DuplicateFinder | None  # of pairs that are neither in `shared` nor in `rows`
 
 
 def _scan(
-    corpus: Corpus, dev: Corpus, filters: FilterConfig, directory: Path | None = None
+    corpus: Corpus,
+    filters: FilterConfig,
+    matcher: _DevMatcher | None,
+    directory: Path | None = None,
 ) -> _Scan:
     """Read all pairs once."""
     pair_filter = PairFilter(filters)
-    index = _index(dev) if filters.dev_copies else None
     duplicates = DuplicateFinder(directory) if filters.duplicates else None
-    rows, copies = [_NO_ROWS], [_NO_ROWS]
+    found: dict[str, list[Rows]] = {"shared": [_NO_ROWS], "rows": [_NO_ROWS], "copies": [_NO_ROWS]}
     start = 0
-    if not pair_filter.dropped and not index and not duplicates:
-        return _Scan(_NO_ROWS, (), _NO_ROWS, None)
-    for block in _blocks(corpus):
-        mask = pair_filter.find(block)
-        rows.append(start + np.flatnonzero(mask))
-        if index:
-            copies.append(start + np.flatnonzero(index.find(block) & ~mask))
+    for block in _blocks(corpus) if pair_filter.dropped or matcher or duplicates else ():
+        nothing = np.zeros(len(block), np.bool_)
+        shared, copies = matcher.find(block) if matcher else (nothing, nothing)
+        mask = pair_filter.find(block, ignored=shared)
+        masks = {"shared": shared, "rows": mask, "copies": copies & ~mask}
+        for name, one in masks.items():
+            found[name].append(start + np.flatnonzero(one))
         if duplicates:
-            kept = np.flatnonzero(~mask)
+            kept = np.flatnonzero(~mask & ~shared)
             duplicates.add(_texts(block, kept, filters.duplicates), start + kept)
         start += len(block)
-    dropped = tuple(pair_filter.dropped.values())
-    return _Scan(np.concatenate(rows), dropped, np.concatenate(copies), duplicates)
+    rows = {name: np.concatenate(parts) for name, parts in found.items()}
+    return _Scan(**rows, dropped=tuple(pair_filter.dropped.values()), duplicates=duplicates)
 
 
 def _blocks(corpus: Corpus) -> Iterator[PairBlock]:
@@ -199,10 +245,6 @@ def _blocks(corpus: Corpus) -> Iterator[PairBlock]:
     else:
         for sources, targets in corpus.blocks():
             yield PairBlock(sources, targets)
-
-
-def _index(dev: Corpus) -> NearCopyIndex:
-    return NearCopyIndex(zip(dev.source, dev.target, strict=True))
 
 
 def _texts(block: PairBlock, rows: Rows, side: str | None) -> list[str]:
@@ -217,16 +259,12 @@ def _texts(block: PairBlock, rows: Rows, side: str | None) -> list[str]:
             return [f"{sources[row]}\n{targets[row]}" for row in rows.tolist()]
 
 
-def _are_too_many(copies: Rows, corpus: Corpus) -> bool:
-    return len(copies) > MAX_COPY_SHARE * len(corpus)
-
-
-def _kept_copies(copies: Rows, corpus: Corpus, *, is_held_out: bool) -> str:
+def _kept_copies(copies: Rows, corpus: Corpus, n_pairs: int, *, is_held_out: bool) -> str:
     """Return a warning about near-copies that stay in the training set."""
-    counts = f"{len(copies):,} of {len(corpus):,} pairs have the same letters as a dev pair"
-    why = "; more than 10%, so they are kept" if is_held_out else ""
+    counts = f"{len(copies):,} of {n_pairs:,} pairs have the same letters as a dev pair"
+    reason = "; they are kept because they are more than 10%" if is_held_out else ""
     example = _example_text(_pair(corpus, copies))
-    return f"warning: {counts}{why}; the dev scores may be too high{example}"
+    return f"warning: {counts}{reason}; the dev scores may be too high{example}"
 
 
 def _pair(corpus: Corpus, rows: Rows) -> Pair | None:

@@ -18,7 +18,7 @@ from mtcli.config.corpora import CorpusSource
 from mtcli.config.filters import FilterConfig
 from mtcli.config.sections import Config
 from mtcli.data.cache import CacheEntry, DataCache, cache_key
-from mtcli.data.corpus import Corpus, CorpusReader, hold_out
+from mtcli.data.corpus import Corpus, CorpusReader, choose_dev, hold_out
 from mtcli.data.encoding import encode_blocks
 from mtcli.data.entries import EntryInfo, find_languages
 from mtcli.data.filtering import drop_unwanted
@@ -248,13 +248,13 @@ def read_split(config: Config, notify: Notify, reader: CorpusReader | None = Non
     reader = reader or CorpusReader()
     corpus = _read(reader, config.data.train, config, _prefixed("training", notify))
     if config.data.dev:
-        train, dev = corpus, read_dev(config, notify, reader)
+        dev = read_dev(config, notify, reader)
         origin = "from the dev files"
     else:
-        train, dev = hold_out(corpus, config.data.dev_pairs)
+        dev = choose_dev(corpus, config.data.dev_pairs)
         origin = "held out from the corpus; use --dev SOURCE TARGET to avoid this"
     train = drop_unwanted(
-        train,
+        corpus,
         dev,
         config.filters,
         _prefixed("training", notify),
