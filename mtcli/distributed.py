@@ -123,7 +123,7 @@ class Processes:
         return items[self.rank :: self.size]
 
     def merge_slices(self, results: Sequence[T]) -> list[T]:
-        """Gather the results of all processes for their `local_slice`, in the original order."""
+        """Gather the results of all processes, in the order that the items had before slicing."""
         slices = self.gather(list(results))
         n_items = sum(map(len, slices))
         return [slices[i % self.size][i // self.size] for i in range(n_items)]
@@ -206,4 +206,4 @@ def processes(device: torch.device) -> Iterator[Processes]:
     )
     _GROUPS.append(dist.group.WORLD)
     yield group
-    dist.destroy_process_group()  # not after an error: other ranks might not respond
+    dist.destroy_process_group()  # skipped after an error, when other ranks may not respond

@@ -42,7 +42,7 @@ class DataError(MtcliError):
 
 
 class CheckpointError(MtcliError):
-    """A model directory is missing, incomplete, or written by an incompatible version."""
+    """A model directory is missing, is incomplete, or has an incompatible version."""
 
 
 class EngineError(MtcliError):

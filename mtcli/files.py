@@ -42,7 +42,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 
 def write_file(path: Path, content: bytes | str) -> None:
-    """Write `path` atomically."""
+    """Write `content` to `path` atomically."""
     # Text may contain file names with bytes that are not valid UTF-8.
     data = content.encode(errors="backslashreplace") if isinstance(content, str) else content
     with atomic_write(path) as temporary:

@@ -54,7 +54,7 @@ class Hardware:
 
     cores: int
     memory: int  # bytes
-    gflops: float  # float32 matrix products on all cores combined
+    gflops: float  # speed of float32 matrix products on all cores together
     gpu: Gpu | None = None
 
     @property
@@ -88,10 +88,10 @@ def usable_memory() -> int:
 
 def _cpu_quotas() -> Iterator[int]:
     """Yield the CPU quotas of all control groups of this process, in whole cores."""
-    for group in _control_groups():  # version 2
+    for group in _control_groups():  # control groups, version 2
         quota, _, period = _read(group / "cpu.max").partition(" ")
         yield from _quota_cores(quota, period)
-    for group in _control_groups("cpu"):  # version 1
+    for group in _control_groups("cpu"):  # control groups, version 1
         quota, period = (_read(group / f"cpu.cfs_{name}_us") for name in ("quota", "period"))
         yield from _quota_cores(quota, period)
 
@@ -112,7 +112,7 @@ def _control_groups(controller: str = "") -> list[Path]:
     """Return the directories of the process's control group and of all its parents.
 
     Every level can set a limit. Version 2 has a single tree; version 1 has one tree per
-    `controller`. In a container, the path may be that of the host, where only the root exists.
+    `controller`. A container may report a path on the host; then only the root directory exists.
     """
     root = _CGROUPS / controller
     for line in _read(_OWN_CGROUPS).splitlines():
@@ -234,5 +234,5 @@ def is_out_of_memory(error: RuntimeError) -> bool:
     """Return whether `error` means that torch could not allocate memory."""
     import torch
 
-    is_cpu = "can't allocate memory" in str(error)  # torch has no class for this
+    is_cpu = "can't allocate memory" in str(error)  # torch has no exception class for this
     return isinstance(error, torch.OutOfMemoryError) or is_cpu

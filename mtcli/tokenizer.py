@@ -81,7 +81,7 @@ class Tokenizer:
         return self._processor.piece_to_id(list(pieces))
 
     def encode(self, lines: Sequence[str], *, with_eos: bool = False) -> list[list[int]]:
-        """Return the ids of each line, without BOS. Several threads may call this."""
+        """Return the ids of each line, without BOS. This method is thread-safe."""
         ids = self._processor.encode(list(lines), num_threads=1, add_eos=with_eos)
         return cast(list[list[int]], ids)
 
@@ -180,7 +180,7 @@ def train_tokenizers(
 
 
 def load_trained_tokenizer(path: Path) -> Tokenizers:
-    """Load a SentencePiece model of the user as the tokenizer of both languages.
+    """Load the user's SentencePiece model as the tokenizer of both languages.
 
     Missing special symbols are added: by default, SentencePiece defines no padding symbol.
     """

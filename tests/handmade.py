@@ -90,7 +90,7 @@ def make_copying_model(directory: Path, tokenizers: Tokenizers) -> Path:
 
 
 def _piece_codes(size: int) -> Tensor:
-    """Return codes [V, 48] of ±1 that differ from each other in at least a sixth of the entries.
+    """Return a matrix [V, 48] of ±1; any two rows differ in at least a sixth of their entries.
 
     Each entry is followed by its negation: the mean is zero, and int8 sums do not saturate.
     """

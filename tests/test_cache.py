@@ -1,4 +1,4 @@
-"""The data cache: an entry is complete and intact, or it does not exist."""
+"""Data cache: every entry that is found is complete and intact."""
 
 import errno
 import json

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from corpus_files import COMPRESS
 from mtcli.data import lines
 from mtcli.data.compression import open_decompressed, suffix_of
-from mtcli.data.lines import read_lines, read_pairs
+from mtcli.data.lines import paired_lines, read_lines
 from mtcli.errors import DataError
 
 KINDS = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz", ".zst": "zstd"}
@@ -21,6 +21,10 @@ TEXT = "".join(f"line {i} – with a dash {i * 7919 % 1000}\n" for i in range(20
 
 
 @pytest.fixture(params=KINDS)
+def read_pairs(source, target):
+    return paired_lines((source, read_lines(source)), (target, read_lines(target)))
+
+
 def suffix(request):
     return request.param
 
@@ -87,14 +91,14 @@ def test_truncated_data_is_reported_after_all_complete_lines(suffix, fraction, t
 def test_damaged_data_is_reported(suffix, tmp_path):
     path = tmp_path / f"corpus.en{suffix}"
     data = bytearray(COMPRESS[suffix](TEXT.encode()))
-    # Damage the start, so that zstd, which has no checksum here, also detects it.
+    # Damage the start: without a checksum, zstd may not detect damage in later bytes.
     data[14:54] = bytes(40)
     path.write_bytes(data)
     with pytest.raises(DataError, match=rf"line [\d,]+: the {KINDS[suffix]} data is damaged"):
         list(read_lines(path))
 
 
-def test_damage_that_decompresses_to_garbage_is_not_an_encoding_error(tmp_path):
+def test_damage_that_decompresses_to_garbage_is_not_reported_as_an_encoding_error(tmp_path):
     path = tmp_path / "corpus.en.gz"
     data = bytearray(COMPRESS[".gz"](TEXT.encode()))
     middle = len(data) // 2
@@ -121,11 +125,11 @@ def test_a_file_without_read_permission_is_reported(tmp_path, monkeypatch):
         open_decompressed(str(tmp_path / "x"))
 
 
-# Lines.
+# Tests of reading lines.
 
 
 def plain_lines(data: bytes) -> list[str]:
-    """Return the lines, read one by one."""
+    """Return the lines in `data`, without decoding it in blocks."""
     raw = data.removeprefix(b"\xef\xbb\xbf").split(b"\n")
     return [line.removesuffix(b"\r").decode() for line in (raw if raw[-1] else raw[:-1])]
 

@@ -25,7 +25,7 @@ def ragged_array(rows: list[list[int]]) -> RaggedArray:
 
 
 def corpus_with_lengths(lengths: list[tuple[int, int]]) -> EncodedCorpus:
-    """Return a corpus whose pairs have these lengths; all tokens of pair i but EOS are 10 + i."""
+    """Return a corpus with pairs of the given lengths; all tokens of pair i but EOS are 10 + i."""
     numbered = list(enumerate(lengths))
     return EncodedCorpus(
         ragged_array(
@@ -59,7 +59,7 @@ def test_the_counts_of_a_batch_match_its_tensors(lengths, budget):
         assert batch.n_target_tokens == is_target.sum()
         assert batch.n_tokens == is_target.sum() + (batch.source != DEFAULT_SPECIAL_IDS.pad).sum()
         assert (batch.target_in[:, 0] == DEFAULT_SPECIAL_IDS.bos).all()
-        # The decoder input is the labels, shifted by one position.
+        # The decoder input consists of the labels shifted by one position.
         inputs, previous_labels = batch.target_in[:, 1:], batch.labels[:, :-1]
         assert (inputs == previous_labels)[is_target[:, 1:]].all()
 

@@ -40,7 +40,7 @@ def add_pair(files, source: str, target: str) -> None:
             file.write(f"{line}\n")
 
 
-# Overlong lines.
+# Tests with overlong lines.
 
 
 @pytest.mark.parametrize("side", [0, 1])
@@ -59,7 +59,7 @@ def test_a_line_of_several_megabytes_is_dropped_and_counted(tiny_config, tmp_pat
     assert isinstance(train_run(tiny_config, tmp_path / "without", ignore), Finished)
 
 
-def test_dev_files_are_filtered_too(tiny_config, corpus_files, tmp_path):
+def test_dev_files_are_also_filtered(tiny_config, corpus_files, tmp_path):
     dev = [tmp_path / "dev.en", tmp_path / "dev.de"]
     for path, original in zip(dev, corpus_files, strict=True):
         shutil.copy(original, path)
@@ -147,7 +147,7 @@ def test_an_overlong_line_does_not_change_the_plan(corpus_files, tmp_path):
     assert notices == ["dropped 1 of 61 pairs longer than 4,096 characters (data.max_length=256)"]
 
 
-# Dev pairs.
+# Tests of the dev split.
 
 
 def test_the_dev_set_does_not_depend_on_the_seed(tiny_config):
@@ -210,7 +210,7 @@ def test_a_finished_run_with_a_different_dev_split_is_complete(
         train_run(config, tmp_path / "run", ignore)
 
 
-# Few pairs.
+# Tests with few pairs.
 
 
 def test_too_few_training_pairs_cause_a_warning(tiny_config, tiny_trained):
@@ -242,7 +242,7 @@ def test_the_warning_is_displayed_and_logged(tiny_config, tmp_path):
     assert "too few" in (tmp_path / "run" / "log.jsonl").read_text()
 
 
-# Files that are not UTF-8 text.
+# Tests with files that are not UTF-8 text.
 
 TEXT = "The first line.\nThe second – with a dash.\n"
 

@@ -207,7 +207,7 @@ def test_torchrun_resumes_after_a_worker_is_killed(config, tmp_path, tiny_option
     assert [e for e in events if "step" in e] == [e for e in others if "step" in e]
 
 
-# The option `--processes N`.
+# Tests of the option `--processes N`.
 
 
 def launch_script(script: str) -> int:

@@ -359,7 +359,7 @@ def test_null_values_are_empty_texts(tmp_path):
     assert rows_of([str(path)]) == [("a", ""), ("", "")]
 
 
-# Streams.
+# Tests of reading streams.
 
 
 def set_stdin(monkeypatch, data: bytes) -> None:
@@ -457,7 +457,7 @@ def test_rows_are_read_lazily(tmp_path):
     assert [next(rows) for _ in range(1000)] == [("a", "b")] * 1000
 
 
-# The hub, replaced with local files in the same layout.
+# Tests of the hub, which local files in the same layout replace.
 
 
 @pytest.fixture

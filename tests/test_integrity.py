@@ -241,7 +241,7 @@ def test_weights_can_be_saved_while_the_configuration_is_invalid(model):
     assert load_weights(model).keys() == weights.keys()
 
 
-# The vocabulary map.
+# Tests of the vocabulary map.
 
 
 def valid_map(model) -> str:

@@ -63,7 +63,7 @@ def of_kind(kind: type, events: list) -> list:
     return [event for event in events if isinstance(event, kind)]
 
 
-# Time budget, time limit and pauses.
+# Tests of the time budget, the time limit and pauses.
 
 
 @pytest.fixture
@@ -193,7 +193,7 @@ def test_a_run_resumes_from_its_last_validation_and_not_from_an_earlier_pause(
     assert [event.step for event in of_kind(Resumed, events)] == [4]
 
 
-# Divergence, rollbacks and damaged files.
+# Tests of divergence, rollbacks and damaged files.
 
 
 class Diverging:
@@ -426,7 +426,7 @@ def test_removing_the_directory_raises_a_user_error(tiny_config, tmp_path):
         train_run(tiny_config, tmp_path / "run", remove)
 
 
-# Final weights.
+# Tests of the final weights.
 
 
 def test_the_best_candidate_becomes_the_model_and_is_reported(tiny_config, tmp_path):
@@ -444,7 +444,7 @@ def test_the_best_candidate_becomes_the_model_and_is_reported(tiny_config, tmp_p
 
 
 def test_a_candidate_must_beat_all_earlier_candidates(tiny_config, tmp_path, monkeypatch):
-    losses = iter([0.1, 0.2])  # the mean and the last step: lower than all validations
+    losses = iter([0.1, 0.2])  # of the mean and of the last step; lower than in all validations
     measure = Run.measure
 
     def fake_measure(self, weights=None):
@@ -571,7 +571,7 @@ def test_the_mean_of_equal_weights_is_exact():
     assert torch.equal(average_weights([weights] * 7)["a"], weights["a"])
 
 
-# Fine-tuning.
+# Tests of fine-tuning.
 
 
 def test_fine_tuning_starts_with_the_vocabulary_and_weights_of_the_parent(
@@ -625,7 +625,7 @@ def test_wrong_freeze_patterns_raise_a_user_error(tiny_config, tmp_path, pattern
     assert not (tmp_path / "run").exists()
 
 
-# Report and TensorBoard.
+# Tests of the report and TensorBoard.
 
 
 def test_the_report_is_updated_and_contains_the_final_score(tiny_config, tmp_path):

@@ -1,4 +1,4 @@
-"""An LSTM whose data type the CPU does not support computes in float32."""
+"""LSTMs compute in float32 if the CPU does not support the requested data type."""
 
 import pytest
 import torch

@@ -247,7 +247,7 @@ def test_missing_or_undetermined_languages_are_reported():
     )
 
 
-# Archives.
+# Tests with archives.
 
 
 def write_zip(members: dict[str, bytes], change: Callable[[bytearray], None] | None = None) -> None:
@@ -309,7 +309,7 @@ def test_a_malformed_archive_is_reported(members, change, name, message):
     assert message in read(name)
 
 
-# Standard input and the hub.
+# Tests with standard input and the hub.
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Model directories from untrusted sources: links are not followed, and damage is reported."""
+"""Model directories from untrusted sources: mtcli refuses unsafe links and damaged files."""
 
 import json
 import os
@@ -161,7 +161,7 @@ def translate_with_ct2(model: Path) -> list[str]:
     return Translator(model, engine=CT2).translate(LINES)
 
 
-# Atomic writes.
+# Tests of atomic writes.
 
 
 def test_writes_do_not_follow_links_at_the_temporary_name(tmp_path, monkeypatch):
@@ -224,7 +224,7 @@ def test_removing_partial_files_keeps_the_targets_of_links(tmp_path):
     assert (tmp_path / "target").read_text() == "precious"
 
 
-# The manifest.
+# Tests of the manifest.
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
@@ -349,7 +349,7 @@ def test_an_unreadable_manifest_is_treated_as_missing(model, content):
     assert translates(model)
 
 
-# The metadata of the weights.
+# Tests of the metadata of the weights.
 
 
 @example({"step": "x"})

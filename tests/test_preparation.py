@@ -90,7 +90,8 @@ def test_the_languages_of_the_corpus_are_saved(tiny_config, tmp_path):
     train_run(tiny_config, tmp_path / "run", ignore)
     data = load_saved_config(tmp_path / "run").data
     assert (data.source_lang, data.target_lang) == ("en", "de")
-    again = train_run(tiny_config, tmp_path / "run", ignore)  # not a changed setting
+    # The saved languages do not count as changed settings.
+    again = train_run(tiny_config, tmp_path / "run", ignore)
     assert isinstance(again, Finished)
 
 
@@ -131,7 +132,7 @@ def test_standard_input_is_read_once(tiny_config, tmp_path, monkeypatch):
     assert batches(found) == batches(prepare(tiny_config, tmp_path / "2"))
 
 
-# Cache.
+# Tests of the cache.
 
 
 def forbid_reading(monkeypatch):
@@ -300,7 +301,7 @@ def test_machines_with_different_pairs_are_refused(tiny_config, tmp_path, tokeni
     assert open_run._prepare_data(prepared, summary, tokenizers, context, ignore).n_pairs == 54
 
 
-# The user's SentencePiece model.
+# Tests with a SentencePiece model from the user.
 
 
 def train_sentencepiece(path, **options):
@@ -344,7 +345,7 @@ def test_a_file_that_is_not_a_sentencepiece_model_is_refused(tiny_config, tmp_pa
             train_run(config, tmp_path / "run", ignore)
 
 
-# Streaming.
+# Tests of streaming.
 
 
 @pytest.fixture
@@ -428,7 +429,7 @@ def test_standard_input_cannot_be_streamed(streaming_config, tmp_path, name, mon
         stream(config, tmp_path)
 
 
-def test_streaming_with_dev_files_uses_all_other_pairs(streaming_config, tmp_path):
+def test_streaming_excludes_the_pairs_in_the_dev_files(streaming_config, tmp_path):
     dev = [tmp_path / "dev.en", tmp_path / "dev.de"]
     for path, lines in zip(dev, zip(*tiny_pairs()[50:], strict=True), strict=True):
         path.write_text("".join(f"{line}\n" for line in lines))

@@ -26,13 +26,13 @@ class TrigramState(State):
 class Trigram(TranslationModel):
     """Model small enough to enumerate its hypotheses.
 
-    A token depends on the previous two. The state contains the older one.
+    Each token depends on the two previous tokens. The state contains the older of them.
     """
 
     def __init__(self, seed: int) -> None:
         super().__init__()
         table = torch.rand(6, 6, 6, generator=torch.Generator().manual_seed(seed))
-        table[..., : BOS + 1] = 0  # never output
+        table[..., : BOS + 1] = 0  # these tokens are never output
         self.table = (table / table.sum(dim=-1, keepdim=True)).log()
         self.n_rows: list[int] = []
 
@@ -131,10 +131,10 @@ def test_search_stops_even_if_the_best_candidate_ended_in_an_earlier_step():
     assert len(model.n_rows) == 2
 
 
-def test_finished_sentences_leave_the_batch():
+def test_finished_sentences_are_removed_from_the_batch():
     model = Trigram(0)
-    model.table[A] = log_probs(0.99, 0.005, 0.005)  # after A: EOS, almost surely
-    model.table[B] = log_probs(0.0, 0.5, 0.5)  # after B: never EOS
+    model.table[A] = log_probs(0.99, 0.005, 0.005)  # after A, EOS is almost certain
+    model.table[B] = log_probs(0.0, 0.5, 0.5)  # after B, EOS is impossible
     model.table[:, A] = model.table[:, B] = model.table[B, B]
     search(model, [A, B], SearchOptions(beam_size=1, max_length=6))
     assert model.n_rows == [2, 1, 1, 1, 1, 1]
@@ -150,10 +150,10 @@ def test_max_length_truncates_hypotheses(max_length):
 
 
 def test_only_the_best_candidate_may_end_right_after_a_prefix():
-    """At that step there is one beam, and EOS as its second choice would finish too early."""
+    """There is only one beam at that step; EOS as its second choice would end the search early."""
     model = Trigram(0)
     model.table[:] = log_probs(0.1, 0.8, 0.1)
-    model.table[:, A] = log_probs(0.4, 0.5, 0.1)  # after A, EOS is second
+    model.table[:, A] = log_probs(0.4, 0.5, 0.1)  # after A, EOS is the second choice
     options = SearchOptions(beam_size=2, n_best=2, length_penalty=0.0, max_length=4)
     prefix = Prefix(torch.tensor([[A]]), torch.tensor([1]))
     [found] = beam_search(model, torch.tensor([[A]]), options, prefix=prefix)

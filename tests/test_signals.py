@@ -1,4 +1,4 @@
-"""A signal ends preparation or finishing at once; during steps, it saves a checkpoint."""
+"""Signals stop a run immediately; during training steps, they save a checkpoint first."""
 
 import os
 import re
@@ -53,7 +53,7 @@ def raise_at(text: str, number: int, events: list):
     return listen
 
 
-# Signals raised in the test process.
+# Tests with signals that are raised in the test process.
 
 
 @pytest.mark.parametrize("number", SIGNALS)
@@ -218,7 +218,7 @@ def test_is_importing_detects_an_import(tmp_path, monkeypatch):
     assert is_importing(imported_by_test.frame)
 
 
-# Signals sent to other processes.
+# Tests with signals that are sent to other processes.
 
 
 def wait_for_exit(process: subprocess.Popen) -> tuple[int, str]:
@@ -233,7 +233,7 @@ def wait_for_exit(process: subprocess.Popen) -> tuple[int, str]:
 
 
 def start(arguments: list, *, script: str = "") -> subprocess.Popen:
-    """Start `mtcli train` after the Python code `script`."""
+    """Start a process that runs the Python code `script` and then `mtcli train`."""
     code = f"import sys\n{script}\nfrom mtcli.__main__ import main\nmain()\n"
     command = [sys.executable, "-c", code] if script else MTCLI
     return subprocess.Popen(

@@ -120,7 +120,7 @@ def test_a_model_overfits_ten_sentences(corpus, tokenizers, encoded, options, no
         assert [best[0].text for best in found] == [corpus.target[row] for row in rows]
 
 
-# Complete runs on the tiny corpus.
+# Tests of complete runs on the tiny corpus.
 
 
 def events_of(directory) -> list[dict]:

@@ -130,7 +130,7 @@ def test_an_empty_group_flushes_pending_groups(translator):
 
 
 def test_blank_lines_do_not_accumulate(translator):
-    """The sentence before many blank groups is returned before the input ends."""
+    """A sentence that is followed by many blank groups is returned before the input ends."""
     n_requested = 0
 
     def groups():
@@ -155,7 +155,7 @@ def test_a_prefix_is_limited_to_the_positions_of_the_model(tokenizers):
     options = SearchOptions(max_length=20)
     translator.translate_all([Request("water", "das Haus " * 20)], options)
     assert limits == [20]
-    with pytest.raises(EngineError, match="max_length=21 is more than the model's 20 positions"):
+    with pytest.raises(EngineError, match="max_length=21 exceeds the model's 20 positions"):
         translator.translate_all([Request("water")], SearchOptions(max_length=21))
 
 

@@ -148,7 +148,7 @@ class CorpusSource:
         )
 
     def to_yaml(self) -> Any:
-        """Return the value for a configuration file."""
+        """Return the corpora in the form used in configuration files."""
         values = [list(names) if len(names) == 2 else names[0] for names in self.corpora]
         if len(values) == 1 and not self.has_options:
             return values[0]

@@ -242,5 +242,5 @@ def _dotted_settings(tree: Mapping[str, Any], prefix: str = "") -> Iterator[Sett
 
 
 def flatten(settings: Iterable[Setting]) -> dict[str, Any]:
-    """Return the value of each dotted key after `settings`; later ones replace earlier ones."""
+    """Return the final value of each dotted key; later settings replace earlier ones."""
     return dict(_dotted_settings(_apply(settings, {})))

@@ -23,7 +23,7 @@ class Recipe:
 
     @property
     def name(self) -> str:
-        """Name for `--config`."""
+        """Name of the recipe, for `--config`."""
         return self.path.stem
 
     @property
@@ -39,7 +39,8 @@ class Recipe:
     def check_corpus(self, *, has_dev: bool) -> None:
         """Raise `DataError` if the corpus of the recipe is not in the current directory.
 
-        If `has_dev` is true, the user has specified a dev set, so that of the recipe is not needed.
+        If `has_dev` is true, the user has specified a dev set, and the dev files of the recipe are
+        not needed.
         """
         from mtcli.config.load import load_config  # slow, and shell completion does not need it
 

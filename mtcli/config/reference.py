@@ -42,7 +42,7 @@ def _as_comment(text: str) -> list[str]:
 
 
 def _keys(section: Section) -> Iterator[str]:
-    """Yield the lines of all keys, each after its description."""
+    """Yield the YAML lines of all keys, with a description above each key."""
     values = section.model_dump(mode="json")
     for key, field in type(section).model_fields.items():
         yield from _comment(field.description or "", "  ")

@@ -45,8 +45,8 @@ _INTEGERS = {"beam_size", "n_best", "max_length", "no_repeat_ngram", "top_k"}
 class Sampling:
     """Options for sampling each piece from the model's distribution instead of beam search."""
 
-    temperature: float = 1.0  # divides the logits: below 1 sharpens the distribution
-    top_k: int = 0  # sample from the k most probable pieces; 0: from all
+    temperature: float = 1.0  # divides the logits; values below 1 sharpen the distribution
+    top_k: int = 0  # sample from the k most probable pieces; 0 means all pieces
     top_p: float = 1.0  # sample from the most probable pieces with this total probability
 
     def __post_init__(self) -> None:
@@ -104,7 +104,7 @@ def _check(name: str, value: Any, limits: Limits) -> None:
     if not is_number:
         expected = "an integer" if is_integer else "a number"
         raise OptionsError(f"{name}={value!r} is not {expected}")
-    if not limits.low <= value <= limits.high:  # False for NaN
+    if not limits.low <= value <= limits.high:  # also refuses NaN
         raise OptionsError(f"{name}={value} is not between {limits.low} and {limits.high}")
 
 

@@ -70,8 +70,8 @@ class DataConfig(Section):
     """Probability that an input piece of the encoder or decoder is replaced with the unknown
     piece."""
     streaming: bool = False
-    """Train directly from the corpus, without counting or storing it. Pairs are shuffled only
-    within blocks, and the dev pairs are the first ones. Set `train.steps` or `train.minutes`."""
+    """Train directly from the corpus, without counting or storing its pairs. They are shuffled only
+    within blocks, and the first pairs become the dev set. Set `train.steps` or `train.minutes`."""
 
     @field_validator("train")
     @classmethod
@@ -140,8 +140,8 @@ class TokenizerConfig(Section):
     normalization: Literal["nmt_nfkc", "nfkc", "identity"] = "nmt_nfkc"
     """SentencePiece normalization rule, applied before tokenization."""
     sample_lines: Int = Field(200_000, gt=0)
-    """Maximum number of lines to train the tokenizer on. From a larger corpus, a random sample is
-    used. The unigram trainer needs about 7 GB of memory per million lines."""
+    """Maximum number of lines to train the tokenizer on. A larger corpus is sampled at random. The
+    unigram trainer needs about 7 GB of memory per million lines."""
     model: Path | None = None
     """SentencePiece model to use for both languages instead of training one."""
 

@@ -66,11 +66,11 @@ class AttentionConfig(ModelConfig):
 
     @property
     def d_keys(self) -> int:
-        """Total width of the keys, or of the values, of all heads."""
+        """Total width of the keys of all heads; the values have the same width."""
         return (self.n_kv_heads or self.n_heads) * self.d_head
 
     def slopes(self) -> list[float]:
-        """Return the ALiBi slope of each head: the score reduction per position of distance."""
+        """Return the ALiBi slope of each head: how much the score decreases per position."""
         return [2.0 ** (-8 * head / self.n_heads) for head in range(1, self.n_heads + 1)]
 
     def _describe(self) -> str:

@@ -95,7 +95,7 @@ class SubwordSampler:
     def _sample_row(self, row: Sequence[int], uniform: Uniform) -> list[int]:
         sample: list[int] = []
         for word in self._words(row):
-            if all(self._is_plain[i] for i in word):  # keep words that contain byte pieces
+            if all(self._is_plain[i] for i in word):  # words with byte pieces stay unchanged
                 text = "".join(self._pieces[i] for i in word)
                 word = self._sampler.segment(text, uniform) or word
             sample += word

@@ -1,4 +1,4 @@
-"""Batches of pairs with similar lengths, whose content and order depend only on the seed.
+"""Batches of pairs with similar lengths. Their content and order depend only on the seed.
 
 Target tokens are the labels that count in the loss: target pieces and EOS, without padding.
 """
@@ -46,7 +46,10 @@ class Batch:
         return self._with_tensors(*(tensor.pin_memory() for tensor in self._tensors()))
 
     def micro_batch(self, index: int, n: int) -> "Batch":
-        """Return every n-th pair, starting at `index`; the n gradients add up to the batch's."""
+        """Return every n-th pair, starting at `index`.
+
+        The gradients of all n parts add up to the gradient of the batch.
+        """
         rows = slice(index, None, n)
         source, target_in, labels = self.source[rows], self.target_in[rows], self.labels[rows]
         n_target_tokens = int((labels != IGNORE_INDEX).sum())
@@ -154,7 +157,7 @@ class BatchStream:
             position = DataPosition(position.epoch + 1)
 
     def largest(self) -> Batch:
-        """Return the part of this process of the largest batch in the first block."""
+        """Return the largest batch in the first block, or this process's part of it."""
         corpus = next(self.corpus.blocks())
         source, target = corpus.source.lengths(), corpus.target.lengths()
         plan = self._plan(corpus, START)
@@ -179,7 +182,7 @@ class BatchStream:
         return _mix_seed(self.seed, position.epoch, number, *block)
 
     def _local_batches(self, planned: list[PlannedBatch]) -> list[Batch]:
-        """Return the part of this process: entire batches, or a part of each batch.
+        """Return the batches for this process: entire batches, or a part of each batch.
 
         A process gets entire batches if all processes can get equally many. Otherwise, it gets
         every n-th pair of each batch; the pairs are sorted by length, so this balances the work.
@@ -222,7 +225,7 @@ def batches_in_order(corpus: EncodedCorpus, budget: int) -> Iterator[Batch]:
 def collate(
     corpus: EncodedCorpus, rows: Rows, seed: int = 0, augmentation: Augmentation | None = None
 ) -> Batch:
-    """Return a batch of the pairs in `rows`, with data augmentation unless it is None."""
+    """Return a batch of the pairs in `rows`, augmented with `augmentation`, if any."""
     sources = [corpus.source[row] for row in rows]
     targets = [corpus.target[row] for row in rows]
     if augmentation:

@@ -88,7 +88,7 @@ class DataCache:
     def _remove(self, paths: Iterable[Path]) -> None:
         for path in paths:
             shutil.rmtree(path, ignore_errors=True)
-        with suppress(OSError):  # the directory still has other entries
+        with suppress(OSError):  # the directory still contains other entries
             self.directory.rmdir()
 
     def remove_abandoned(self) -> None:

@@ -60,8 +60,8 @@ class _StreamReader(DecompressedReader):
 class _FullReads(io.RawIOBase):
     """Raw stream that fills the buffer in every read but the last; raises `DataError` on failure.
 
-    The error is raised after all data before it has been returned, so that readers can report the
-    line of the error.
+    It first returns all data that precedes an error, so that readers can report the line of the
+    error.
     """
 
     def __init__(self, read: Read, files: Sequence[Any], label: str, kind: str) -> None:
@@ -158,7 +158,7 @@ def open_decompressed(name: str, on_read: OnRead | None = None) -> DecompressedR
 
 
 def count_reads(read: Read, on_read: OnRead | None) -> Read:
-    """Return `read`, with a call of `on_read` after each read."""
+    """Return a function that calls `read`, then calls `on_read` with the number of bytes read."""
     if on_read is None:
         return read
 
@@ -192,7 +192,7 @@ def decompress(
 ) -> DecompressedReader:
     """Return a reader that decompresses the data from `read`; closing it closes `files`.
 
-    Error messages contain `label` and, if `read` itself decompresses data, its format `kind`.
+    `label` names the data in error messages; `kind` is the format that `read` itself decompresses.
     """
     reader_class = _StreamReader if is_stream else DecompressedReader
     inner = reader_class(_FullReads(read, files, label, kind))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from mtcli.data.entries import EntryInfo, open_entries
+from mtcli.data.entries import REVERSED, EntryInfo, open_entries
 from mtcli.data.formats import open_corpus
 from mtcli.data.formats.base import (
     UNKNOWN_LANGUAGES,
@@ -226,7 +226,9 @@ class _Counts:
 
 def _is_plain(opened: OpenedCorpus) -> bool:
     """Return whether a corpus is two uncompressed text files, which need no description."""
-    return len(opened.descriptions) == 1 and opened.descriptions[0].endswith(": two text files")
+    if len(opened.descriptions) != 1:
+        return False
+    return opened.descriptions[0].removesuffix(REVERSED).endswith(": two text files")
 
 
 def _drop_blank(

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from mtcli.config.corpora import CorpusEntry, CorpusSource
 
 
+REVERSED = ", reversed"  # at the end of descriptions
+
+
 class EntryInfo(NamedTuple):
     """Options of a corpus that its pairs keep. The field order is part of the cache format."""
 
@@ -140,5 +143,5 @@ def _swap(languages: Languages) -> Languages:
 
 def _reverse(opened: OpenedCorpus) -> OpenedCorpus:
     rows = ((row[1], row[0]) for row in opened.rows)
-    descriptions = tuple(f"{text}, reversed" for text in opened.descriptions)
+    descriptions = tuple(text + REVERSED for text in opened.descriptions)
     return replace(opened, rows=rows, descriptions=descriptions, languages=_swap(opened.languages))

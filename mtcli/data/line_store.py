@@ -181,7 +181,7 @@ class SelectedLines(Lines):
                 yield b"\n".join([*block, b""])
 
     def _remove_excluded(self, block: list[Any], start: int) -> int:
-        """Remove the excluded rows from a block that begins at row `start`; return its end."""
+        """Remove the excluded rows from a block; return the number of the row after the block."""
         end = start + len(block)
         first, last = np.searchsorted(self._excluded, (start, end)).tolist()
         for row in reversed(self._excluded[first:last].tolist()):
@@ -191,7 +191,7 @@ class SelectedLines(Lines):
     def take(self, rows: Sequence[int] | NDArray[np.int64]) -> list[str]:
         """Return the lines with the given row numbers, in the given order."""
         rows = np.asarray(rows, dtype=np.int64)
-        # If row e is excluded and i rows before it are, too, e - i selected rows precede it.
+        # An excluded row e with i excluded rows before it has e - i selected rows before it.
         shifts = self._excluded - np.arange(len(self._excluded))
         return self._lines.take(rows + np.searchsorted(shifts, rows, side="right"))
 

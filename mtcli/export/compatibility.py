@@ -50,7 +50,7 @@ def incompatibilities(config: ModelConfig) -> list[str]:
 
 
 def _check_setting(key: str, value: Any) -> str | None:
-    """Return why a single setting cannot be exported, or None."""
+    """Return the reason why a single setting cannot be exported, or None."""
     if key in _SIZES | _TRAINING_ONLY:
         return None
     if key not in _SUPPORTED_VALUES:

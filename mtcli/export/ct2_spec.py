@@ -200,7 +200,7 @@ class StackBuilder:
         )
 
     def _set_positions(self, spec: TransformerEncoderSpec | TransformerDecoderSpec) -> None:
-        """Set the position encodings, because CTranslate2's own sinusoids start at position 1."""
+        """Set the position encodings; CTranslate2's own sinusoids would start at position 1."""
         shape = self.n_positions, self.config.d_model
         if self.config.deep_norm:
             spec.scale_embeddings = np.float32(self.stack.scale * self.config.d_model**0.5)

@@ -58,7 +58,7 @@ def open_export(model: Path, quantization: str, *, shortlist: bool | None = None
 
 def _open(model: Path, quantization: str) -> Export:
     directory = model / EXPORT
-    with suppress(OSError):  # another process may rebuild the export meanwhile
+    with suppress(OSError):  # another process may be rebuilding the export
         if export := _load_if_fresh(model, directory, quantization):
             _refresh(model, export.manifest)
             return export
@@ -114,7 +114,7 @@ def _build(model: Path, directory: Path, quantization: str) -> Manifest:
     remove_partial(directory)
     old = read_manifest(directory)
     files, manifest = _convert(model, quantization)
-    if old and old.is_fresh(model):  # same weights, different quantization
+    if old and old.is_fresh(model):  # only the quantization differs
         manifest = replace(old, files={**old.files, **manifest.files})
     else:
         manifest = _keep_vocabulary_map(model, directory, old, manifest)

@@ -17,7 +17,7 @@ from mtcli.data.encoding import EncodedCorpus
 from mtcli.tokenizer import Tokenizers
 
 _CHUNK = 12_000_000  # links processed at a time; they need about 300 MB
-_MAX_CHUNKS = 12  # a larger corpus is sampled at regular intervals
+_MAX_CHUNKS = 12  # larger corpora are sampled at regular intervals
 _N_ITERATIONS = 4  # iterations of the EM algorithm
 _MIN_COUNT = 0.05  # links with a lower expected count are pruned
 
@@ -25,14 +25,14 @@ _MIN_COUNT = 0.05  # links with a lower expected count are pruned
 _SPECIAL = frozenset(("<unk>", "<s>", "</s>"))
 _MAX_CANDIDATES = 80  # per source piece, in addition to the frequent pieces
 _MIN_PROBABILITY = 1e-4
-_FREQUENT_SHARE = 0.1  # fraction of the target vocabulary that every source has as candidates
+_FREQUENT_SHARE = 0.1  # share of the target pieces that are candidates for every source
 _SPACE = re.compile(r"[ \t\n\r]")
 _BYTE = re.compile(r"<0x[0-9A-F]{2}>")
 
 # Overhead per output of a layer (quantization, norms, sums), in multiplications.
-# Calibrated on the demo corpus with beam sizes 1 and 4:
-# Width 128: estimated speedups 1.22 and 1.33, measured in CPU time 1.20 and 1.40.
-# Width 64, one decoder layer: estimated 1.53 and 1.74, measured 1.32 and 1.74.
+# Calibrated on the demo corpus with beam sizes 1 and 4. A model of width 128 has estimated speedups
+# of 1.22 and 1.33 (1.20 and 1.40 in measured CPU time). A model of width 64 with one decoder layer
+# has estimated speedups of 1.53 and 1.74 (measured: 1.32 and 1.74).
 _OVERHEAD = 100
 
 Ints = NDArray[np.int64]
@@ -107,16 +107,16 @@ def build_vocabulary_map(corpus: EncodedCorpus, tokenizers: Tokenizers) -> str:
     """Return the content of CTranslate2's vmap.txt: lines `source<TAB>candidates`.
 
     The first line has no source: its candidates are added to those of every source. The candidates
-    of a source piece are its likely translations in the corpus, the piece itself (names are copied)
-    and, for a byte piece, all byte pieces.
+    of a source piece are its likely translations in the corpus, the piece itself (because names are
+    often copied) and, for a byte piece, all byte pieces.
     """
     source, target = tokenizers.source.vocabulary, tokenizers.target.vocabulary
     counts = np.bincount(corpus.target.values, minlength=len(target))
     frequent = np.argsort(-counts, kind="stable")[: round(_FREQUENT_SHARE * len(target))]
-    lines = [_line("", [target[i] for i in frequent])]
+    known = set(target).difference(tokenizers.source.tags)  # a tag is never output
+    lines = [_line("", [target[i] for i in frequent if target[i] in known])]
     lexicon = estimate_lexicon(corpus, len(target)).without(frequent)
     candidates = _candidates(lexicon, len(source))
-    known = set(target).difference(tokenizers.source.tags)  # a tag is never output
     byte_pieces = [piece for piece in target if _BYTE.fullmatch(piece)]
     for piece, ids in zip(source, candidates, strict=True):
         pieces = [target[i] for i in ids]
@@ -177,9 +177,9 @@ def estimate_speedup(
 ) -> float:
     """Return the work without the shortlist divided by the work with it.
 
-    The work of a batch is counted in multiplications: the encoder matrices once per source
-    position; the decoder matrices, and one row of the output layer per candidate, once per target
-    position of each hypothesis.
+    The work is the number of multiplications. The encoder matrices are applied once per source
+    position. The decoder matrices, and one row of the output layer per candidate, are applied once
+    per target position of each hypothesis.
     """
     per_source, per_target = (
         sum(

@@ -80,7 +80,7 @@ class Checkpoint:
     tensors: Tensors  # empty except on rank 0
 
     def group(self, name: str) -> dict[str, Tensor]:
-        """Return the tensors of `model`, `optimizer` or `average` (the moving average)."""
+        """Return the tensors of the group `name`: model, optimizer or average (moving average)."""
         return _select_prefix(name, self.tensors)
 
 
@@ -128,7 +128,7 @@ def load_checkpoint(
 ) -> Checkpoint | None:
     """Return the latest readable checkpoint, or None; report damaged ones with `notify`.
 
-    With `validated`, ignore the interim checkpoint.
+    If `validated` is true, ignore the interim checkpoint.
     """
     paths = checkpoint_paths(directory)
     if not validated and (directory / INTERIM_CHECKPOINT).exists():

@@ -151,7 +151,7 @@ def _check_can_create(directory: Path) -> None:
 
 
 def check_settings(directory: Path, config: Config) -> None:
-    """Raise `CheckpointError` if a run with saved weights has settings other than `config`."""
+    """Raise `CheckpointError` if the settings of a run with saved weights differ from `config`."""
     if not has_saved_weights(directory):
         return
     if changed := _differences(directory, config):
@@ -200,7 +200,7 @@ def _differences(directory: Path, config: Config) -> list[str]:
 
 
 def _with_corpora_of(saved: DataConfig, data: DataConfig) -> DataConfig:
-    """Return `data` with the corpora of `saved` and, where not set, the languages of `saved`."""
+    """Return `data` with the corpora and, if `data` has none, the languages of `saved`."""
     return data.model_copy(
         update={
             "train": data.train.with_names_of(saved.train),
@@ -212,10 +212,7 @@ def _with_corpora_of(saved: DataConfig, data: DataConfig) -> DataConfig:
 
 
 def _with_sample_of(saved: TokenizerConfig, tokenizer: TokenizerConfig) -> TokenizerConfig:
-    """Return `tokenizer` with those settings of `saved` that may differ when a run is resumed.
-
-    These are the directory of the file, and the default number of lines of version 0.2.0.
-    """
+    """Return `tokenizer` without the differences from `saved` that do not matter for resuming."""
     update: dict[str, object] = {}
     if saved.model and tokenizer.model and _may_be_same_path(saved.model, tokenizer.model):
         update["model"] = saved.model

@@ -53,7 +53,7 @@ class Fingerprint:
 
 @dataclass(frozen=True)
 class Shortlist:
-    """Whether to use the vocabulary map by default, and the numbers behind this decision."""
+    """Whether to use the vocabulary map by default, and the results that this is based on."""
 
     is_on: bool
     bleu: float
@@ -79,7 +79,7 @@ class Manifest:
     n_positions: int  # longest source or target that the export supports
     target_size: int  # size of the target vocabulary
     search: SearchOptions  # default search options of the model
-    is_language_model: bool  # decoder-only: CTranslate2's Generator runs it
+    is_language_model: bool  # whether CTranslate2's Generator runs the model (decoder-only)
     shortlist: Shortlist | None = None
     files: dict[str, int] = field(default_factory=dict)  # CTranslate2's files and their CRC-32
     version: int = VERSION
@@ -98,7 +98,7 @@ class Manifest:
         )
 
     def uses_shortlist(self, requested: bool | None) -> bool:
-        """Return whether to use the vocabulary map; None means the model's default."""
+        """Return whether to use the vocabulary map; if `requested` is None, use the default."""
         if requested is None:
             return self.shortlist is not None and self.shortlist.is_on
         return requested

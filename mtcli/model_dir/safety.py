@@ -64,7 +64,7 @@ def _problem(path: Path, root: Path) -> str:
         if target.exists() and not target.is_file():
             return "is a symbolic link to something other than a file"
     except FileNotFoundError:
-        return ""  # removed after it was listed
+        return ""  # the entry has been removed in the meantime
     except (OSError, RuntimeError) as error:  # RuntimeError: link loops, in Python < 3.13
         return f"cannot be examined: {error}"
     return ""

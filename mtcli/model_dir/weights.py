@@ -44,7 +44,7 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, 
     with atomic_write(path) as temporary:
         try:
             save_file({k: v.cpu().contiguous() for k, v in tensors.items()}, temporary, metadata)
-        except SafetensorError as error:  # for example, a full disk
+        except SafetensorError as error:  # raised, for example, if the disk is full
             raise OSError(str(error)) from error
 
 

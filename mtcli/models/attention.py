@@ -136,7 +136,7 @@ class Attention(nn.Module):
     def _prepare_heads(
         self, x: Tensor, memory: KeyValues, mask: AttentionMask
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return queries [B, H, T, E], and keys and values [B, H, S, E] repeated to H heads."""
+        """Return queries [B, H, T, E], and keys and values [B, H, S, E] copied to all H heads."""
         queries = self.query_norm(self._split_heads(self.to_queries(x)))
         group_size = self.n_heads // memory.keys.size(1)
         keys, values = memory.keys, memory.values

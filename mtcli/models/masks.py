@@ -1,4 +1,4 @@
-"""Attention masks: causal, padding and local window; blocks for local attention."""
+"""Attention masks (causal, padding, local window), and blocks for local attention."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ class AttentionMask:
     n_keys: int
     device: torch.device
     is_token: Tensor | None = None  # [B, S], False for padding keys; None: no padding
-    start: int = 0  # key position of the first query
+    start: int = 0  # position of the first query among the keys
     is_causal: bool = False  # attend only to the query's own position and earlier ones
     window: int | None = None  # maximum distance in either direction
 

@@ -29,9 +29,9 @@ class DeferredMatrix:
         self.transposed = transposed.contiguous() if self.needs_gradient else transposed
 
     def __call__(self, x: Tensor, addend: Tensor | None = None) -> Tensor:
-        """Multiply `x` [..., n, d_in] by the matrix [..., d_out, d_in]: [..., n, d_out].
+        """Return `x` [..., n, d_in] times the transposed matrix [..., d_in, d_out].
 
-        `addend`, such as a bias, is added to the product.
+        `addend`, such as a bias, is added to the product [..., n, d_out].
         """
         x = x.to(self.matrix.dtype)
         addend = None if addend is None else addend.to(x.dtype)
@@ -97,8 +97,8 @@ class _DeferredGradient(torch.autograd.Function):
 def _has_cpu_lstm(dtype: torch.dtype) -> bool:
     """Return whether torch can train an LSTM in `dtype` on this CPU.
 
-    No CPU supports float16. oneDNN has no bfloat16 LSTM for CPUs without AVX-512, but torch 2.13
-    calls it without checking. This function therefore runs a tiny LSTM once per process.
+    No CPU supports an LSTM in float16. oneDNN has no bfloat16 LSTM for CPUs without AVX-512, but
+    torch 2.13 calls it without checking. This function therefore runs a tiny LSTM once per process.
     """
     if dtype != torch.bfloat16:
         return dtype != torch.float16
@@ -125,7 +125,7 @@ class Lstm(nn.LSTM):
     bias_hh_l0: Tensor
 
     def run(self, x: Any, states: CellState | None = None) -> tuple[Any, CellState]:
-        """Run over all of `x`, packed or not; return hidden states and the final state."""
+        """Process the sequences `x`, packed or not; return hidden states and the final state."""
         if x.data.device.type == "cpu" and not _has_cpu_lstm(_product_dtype(x.data)):
             with torch.autocast("cpu", enabled=False):
                 states = states and tuple(state.float() for state in states)
@@ -157,7 +157,7 @@ class Gru(nn.GRU):
     bias_hh_l0: Tensor
 
     def run(self, x: Any, states: CellState | None = None) -> tuple[Any, CellState]:
-        """Run over all of `x`, packed or not; return hidden states and the final state."""
+        """Process the sequences `x`, packed or not; return hidden states and the final state."""
         hidden, last = self(x, states[0] if states else None)
         return hidden, (last,)
 

@@ -80,7 +80,10 @@ class _Draft:
 
 
 def choose(stats: CorpusStats, hardware: Hardware, fixed: Fixed) -> list[Choice]:
-    """Choose all relevant settings that are not in `fixed`, for the time budget in it, if any."""
+    """Choose all relevant settings that are not in `fixed`.
+
+    If `fixed` has a time budget (`train.minutes`), the chosen model fits it.
+    """
     size = choose_size(stats, hardware, _fixed_number(fixed, "train.minutes"))
     draft = _Draft(fixed)
     _choose_vocabulary(draft, stats, size)
@@ -158,7 +161,7 @@ def _choose_dev_and_batch_size(draft: _Draft, stats: CorpusStats, size: SizeChoi
 
 
 def _fit_batch_in_memory(draft: _Draft, stats: CorpusStats, hardware: Hardware) -> None:
-    """Halve the batch until it fits in memory; accumulate to keep the tokens per step."""
+    """Halve the batch size until it fits in memory; accumulate batches to keep the step size."""
     if {"data.batch_tokens", "train.accumulate"} & draft.fixed.keys():
         return
     *others, last = draft.choices
@@ -196,7 +199,7 @@ def _choose_steps(draft: _Draft, stats: CorpusStats, hardware: Hardware, size: S
     work = estimate_workload(config, stats)
     epochs = look_up(_EPOCHS, stats.n_pairs)
     desired = max(_MIN_STEPS, math.ceil(epochs * work.tokens / step_tokens(config, work)))
-    # 5% of the time is for validations.
+    # Reserve 5% of the time for validations.
     possible = int(0.95 * size.minutes * 60 / step_seconds(config, work, hardware))
     reason = f"about {epochs} epochs"
     if desired == _MIN_STEPS:
@@ -251,7 +254,7 @@ def _choose_n_heads(width: int, fixed: Fixed) -> int:
 
 
 def _fixed_number(fixed: Fixed, key: str) -> float | None:
-    """Return the user's value, not validated yet, if it is a positive finite number, or None."""
+    """Return the user's value if it is a positive finite number, else None."""
     value = fixed.get(key)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None

@@ -15,7 +15,7 @@ from mtcli.data.corpus import Corpus
 _SAMPLE_PAIRS = 10_000
 _PROBE_PAIRS = 2_000
 _PROBE_LINE = 200  # characters used from the start of each line; entire paragraphs are slow
-_PROBE_MERGES = 640  # pieces of the probe vocabulary that are longer than a character
+_PROBE_MERGES = 640  # number of probe pieces that are longer than one character
 _FIXED_PIECES = 260  # 256 bytes and 4 special symbols in every vocabulary
 # A line has more pieces than words. The difference is proportional to n_merges ** -0.63, as
 # measured on Multi30k and the demo corpus with vocabularies of 1,000 to 8,000 pieces.

@@ -31,7 +31,7 @@ class Estimate:
 
     n_parameters: int
     memory: int  # peak, in bytes, on the device that trains the model
-    tokens_per_second: float  # source and target
+    tokens_per_second: float  # source and target tokens
     steps: int  # as configured, or the number that fits in train.minutes
     seconds: float  # including validations
     epochs: float

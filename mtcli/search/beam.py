@@ -66,7 +66,7 @@ def beam_search(
             best, has_ended = _force_prefix(best, has_ended, prefix.select(beams.sentences), step)
         has_ended |= step == limit - 1
         just_finished = has_ended & best.log_probs.isfinite()
-        just_finished[:, options.beam_size :] = False  # the second W are only replacements
+        just_finished[:, options.beam_size :] = False  # the last W only replace ended candidates
         for b, c in just_finished.nonzero().tolist():
             tokens = [*beams.tokens[best.rows[b, c], 1:].tolist(), int(best.tokens[b, c])]
             hypothesis = finish_hypothesis(
@@ -137,7 +137,7 @@ def _is_done(finished: list[list[Hypothesis]], beams: _Beams, options: SearchOpt
     counts = [len(finished[i]) for i in beams.sentences.tolist()]
     n_finished = torch.tensor(counts, device=beams.sentences.device)  # [B]
     if options.length_penalty == 0:
-        # Log-probabilities only decrease: no active beam can beat a best candidate that has ended.
+        # Log-probabilities only decrease: once the best candidate has ended, no beam can beat it.
         return beams.best_has_ended & (n_finished >= options.n_best)
     return n_finished >= options.beam_size
 
@@ -165,7 +165,7 @@ def _advance(beams: _Beams, best: _Candidates, has_ended: Tensor, is_active: Ten
 
 
 def finish_hypothesis(tokens: list[int], log_prob: float, penalty: float, eos: int) -> Hypothesis:
-    """Return the scored hypothesis; `tokens` ends with EOS unless it was truncated."""
+    """Return the scored hypothesis; `tokens` ends with EOS unless search reached the limit."""
     score = log_prob / len(tokens) ** penalty  # EOS counts, as in CTranslate2
     is_truncated = tokens[-1] != eos
     return Hypothesis(score, tuple(tokens if is_truncated else tokens[:-1]), is_truncated)

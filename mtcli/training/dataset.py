@@ -1,4 +1,4 @@
-"""Dataset of a run: training set and dev sets. The dev sets score a model."""
+"""Dataset of a run: training set, dev sets, and the scores of a model on the dev sets."""
 
 import time
 from collections.abc import Mapping, Sequence

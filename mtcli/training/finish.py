@@ -146,7 +146,7 @@ def _export(run: Run) -> None:
         return
     except (MtcliError, OSError) as error:
         run.report(Notice("export failed; the model is complete and works with --engine torch"))
-        # Do not log paths: a model can be shared.
+        # Do not log paths, because the model may be shared.
         listener(Notice(f"  {error}"))
         listener(Notice(f"  to try again, run `mtcli export {run.directory}`"))
         return
@@ -157,7 +157,7 @@ def _export(run: Run) -> None:
 def export_with_shortlist(
     directory: Path, train_set: EncodedCorpus, dev: Corpus
 ) -> Shortlist | None:
-    """Export the model with a shortlist; decide on the dev pairs whether to enable it by default.
+    """Export the model with a shortlist; the scores on `dev` decide whether it is enabled.
 
     The speedup is not measured but estimated from operation counts, so that the decision does not
     depend on the load of the machine. Language models have no shortlist.

@@ -30,7 +30,7 @@ from mtcli.training.step import TrainStep
 from mtcli.training.stop_request import StopRequest
 
 _SMOOTHING = 0.1  # weight of a step's loss in the moving average
-_MAX_LOSS_RATIO, _MAX_LOSS_INCREASE = 1.5, 1.0  # diverged: loss > ratio * lowest + increase
+_MAX_LOSS_RATIO, _MAX_LOSS_INCREASE = 1.5, 1.0  # diverged if loss > ratio * lowest + increase
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Step:
     n_tokens: int
     n_positions: int
     seconds: float
-    position: DataPosition  # position of the next step's data
+    position: DataPosition  # data position of the next step
 
 
 class DivergedError(Exception):

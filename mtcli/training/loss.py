@@ -56,7 +56,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             rows, targets = x[start : start + n_rows], labels[start : start + n_rows, None]
             logits = (rows @ w.T).float()  # [N, V]
             target_logits = logits.gather(1, targets)  # [N, 1]
-            # In place: the logits are not needed again.
+            # Compute in place, because the logits are not needed again.
             probs = torch.softmax(logits, dim=1, out=logits)
             # logsumexp(z) = z_y - log p(y); float32 can represent p(y) down to exp(-87).
             log_probs = probs.gather(1, targets).clamp_min_(torch.finfo(torch.float32).tiny).log_()

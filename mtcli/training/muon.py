@@ -39,7 +39,7 @@ class Muon(Optimizer):
                 self._update(matrices, group["lr"], group["momentum"], group["weight_decay"])
 
     def _matrix_groups(self, parameters: list[nn.Parameter]) -> Iterator[list[Tensor]]:
-        """Yield groups of matrices with the same shape; sharded groups have one per process."""
+        """Yield groups of matrices of the same shape; if sharded, up to one matrix per process."""
         for matrices in _group_by_shape(parameters):
             size = self.processes.size if isinstance(matrices[0], DTensor) else len(matrices)
             for i in range(0, len(matrices), size):

@@ -167,7 +167,7 @@ def _with_languages(config: Config, languages: Languages) -> Config:
 
 
 def _lock_new_run(directory: Path, lock: RunLock) -> None:
-    """Lock the directory of a new run; raise `CheckpointError` if another process has used it."""
+    """Lock the directory of a new run; raise an error if another process has started a run."""
     if lock.is_held:
         return
     lock.acquire()
@@ -209,7 +209,7 @@ def _last_checkpoint(config: Config, context: RunContext, digest: str) -> Checkp
 
 
 def _is_split_by_seed(config: Config, context: RunContext, digest: str) -> bool:
-    """Return whether `digest` is that of the same corpus in an earlier version of mtcli."""
+    """Return whether an earlier version of mtcli would compute `digest` for the same corpus."""
     if config.data.dev or config.data.streaming:
         return False
     return digest == digest_by_seed(config, context.reader)
@@ -240,7 +240,7 @@ def _get_tokenizers(
         if config.tokenizer.model:
             tokenizers = load_trained_tokenizer(config.tokenizer.model)
             notify(
-                f"vocabulary: {len(tokenizers.source):,} pieces of {config.tokenizer.model.name}"
+                f"vocabulary: {len(tokenizers.source):,} pieces from {config.tokenizer.model.name}"
             )
             return tokenizers
         return preparation.train_vocabulary(notify)
@@ -272,7 +272,7 @@ def check_tags(config: Config, dev: Corpus, tokenizers: Tokenizers) -> None:
 def _resolve_steps(
     config: Config, context: RunContext, data: Dataset, options: RunOptions, notify: Notify
 ) -> Config:
-    """Return `config`; if `train.minutes` is set, with the number of steps that fit into it."""
+    """Return `config` with the number of steps that fit into `train.minutes`, if that is set."""
     minutes = config.train.minutes
     if minutes is None:
         return config

@@ -137,7 +137,7 @@ def _warmup(step: int, n_warmup: int) -> float:
 
 
 def _decay(options: TrainConfig, step: int, default_share: float) -> float:
-    """Return the decay factor, which is 1 and then decreases linearly to `final_rate`."""
+    """Return the decay factor, which stays at 1, then decreases linearly to `final_rate`."""
     share = default_share if options.decay_share is None else options.decay_share
     n_decay = share * options.steps
     left = (options.steps - step) / n_decay if n_decay else 1.0

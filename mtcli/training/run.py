@@ -63,7 +63,7 @@ def _train_run(
             directory, device, group, listeners, reader=reader, shared_cache=options.cache
         )
         if group.is_first and is_run(directory):
-            lock.acquire()  # before reading the run
+            lock.acquire()  # before the run is read
         finished = group.run_on_first(lambda: _find_finished(config, context, options))
         if finished:
             return finished
@@ -133,7 +133,7 @@ def _process_device(name: str) -> torch.device:
     n_gpus = torch.cuda.device_count()
     if local_rank() >= n_gpus:
         raise ConfigError(
-            f"more processes on this machine than GPUs ({n_gpus})",
+            f"this machine runs more processes than it has GPUs ({n_gpus})",
             hint=f"start at most {n_gpus} processes per machine, or set train.device=cpu",
         )
     device = torch.device("cuda", local_rank())

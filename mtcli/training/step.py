@@ -22,7 +22,7 @@ from mtcli.training.optimizers import build_schedule, set_learning_rate
 
 
 class LossModule(nn.Module):
-    """Training loss of a model, in the form of a module for DistributedDataParallel."""
+    """Module that computes the training loss, so that DistributedDataParallel can wrap it."""
 
     def __init__(self, model: TrainableModel[Any], label_smoothing: float) -> None:
         super().__init__()

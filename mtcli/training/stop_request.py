@@ -34,7 +34,7 @@ class StopRequest:
 
     @contextmanager
     def during_steps(self) -> Iterator[None]:
-        """Run the training steps in the block; the first signal only requests a stop."""
+        """Run the block, which executes the steps; the first signal only requests a stop."""
         self.raise_pending()
         self._is_in_steps = True
         try:
@@ -70,7 +70,7 @@ def stop_on_signals(request: StopRequest, notify: Callable[[Notice], None]) -> I
 
     def handle(number: int, _: FrameType | None) -> None:
         request.receive(number)
-        if number == SIGINT:  # Ctrl-C: a user is present
+        if number == SIGINT:  # the user has pressed Ctrl-C
             with suppress(RuntimeError):  # raised if the signal interrupted a print
                 notify(Notice("stopping after this step; press Ctrl-C again to stop immediately"))
 

@@ -13,7 +13,7 @@ from mtcli.training.run_state import RunContext, build_run
 _TIMING_SHARE, _MAX_TIMING_SECONDS = 0.03, 60.0  # limits of the measurement; the lower one applies
 _MIN_STEPS = 4  # minimum number of steps to time (after the slow first step) and to train
 _EXAMPLE_STEPS = 100  # for the hint in the error message
-_USABLE_SHARE = 0.95  # of the budget; the rest is for the export and slowdowns of the machine
+_USABLE_SHARE = 0.95  # share of the budget for training; the rest is for the export and delays
 
 
 def estimate_steps(config: Config, context: RunContext, data: Dataset) -> int:

@@ -89,7 +89,7 @@ class Formats:
             ) from error
         if not isinstance(fields, dict) or self.field not in fields:
             raise DataError(
-                f"{place}: no JSON object with the field {self.field!r}",
+                f"{place}: expected a JSON object with the field {self.field!r}",
                 hint="specify the field to translate with --field",
             )
         prefix = fields.get("prefix") if self.has_prefix else ""

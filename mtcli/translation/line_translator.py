@@ -88,7 +88,7 @@ class LineTranslator:
         n_positions = self.engine.n_positions
         if n_positions is not None and options.max_length > n_positions:
             raise EngineError(
-                f"max_length={options.max_length} is more than the model's {n_positions} positions",
+                f"max_length={options.max_length} exceeds the model's {n_positions} positions",
                 hint="use a smaller --max-length, or --engine torch (unless positions are learned)",
             )
 
@@ -180,8 +180,8 @@ class _Group:
         """Yield batches as indices into `sources`: sources of similar length, longest first.
 
         All rows of a batch have the same limit, and either all of them have a prefix or none does.
-        The result of a row therefore does not depend on the other rows of its batch, unless a
-        shortlist is used: it contains the candidates for all sources in the batch.
+        The result of a row therefore does not depend on the other rows of its batch, except with a
+        shortlist, which contains the candidates for all sources in the batch.
         """
         keys = [(self._limit(s), bool(s.prefix), len(s.pieces)) for s in self.sources]
         n_beams = self.options.n_best if self.options.sampling else self.options.beam_size
@@ -244,7 +244,10 @@ class _Group:
     def _join(
         self, request: Request, parts: list[LinePart], candidates: list[list[Translation]]
     ) -> list[Translation]:
-        """Join the n-best lists of the parts of a line: the best of each part, then the second."""
+        """Join the n-best lists of the parts of a line.
+
+        The best candidates of all parts form the best translation, and so on.
+        """
         if not parts:
             return [Translation("", 0.0, alignment=() if self.options.with_alignment else None)]
         joined = [join_parts(parts, same_rank) for same_rank in zip(*candidates, strict=False)]
@@ -285,7 +288,7 @@ def _drop_invalid_links(translation: Translation, n_source: int) -> Alignment | 
 
 
 def _replace_line_breaks(text: str) -> str:
-    """Return `text` on one line; byte pieces can form a line break."""
+    """Return `text` on one line; byte pieces may have formed a line break."""
     return text if text.isprintable() else " ".join(text.splitlines())
 
 

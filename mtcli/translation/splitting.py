@@ -63,7 +63,7 @@ def split_line(pieces: Sequence[str], max_pieces: int) -> list[LinePart]:
 
 
 def separator(before: str, after: str, *, is_inside_word: bool) -> str:
-    """Return the text between the translations of two parts: a space if the script uses spaces."""
+    """Return the separator of two translated parts: a space if the script uses spaces."""
     if is_inside_word or not before or not after:
         return ""
     return "" if unicodedata.east_asian_width(before[-1]) in "WF" else " "
@@ -79,7 +79,7 @@ def _boundaries(pieces: Sequence[str]) -> list[Boundary]:
 
 
 def _boundary(word: str, piece: str) -> Boundary:
-    """Return the kind of boundary between `word`, the text before `piece`, and `piece`."""
+    """Return the kind of boundary between the end of `word` and the next `piece`."""
     word = word.removeprefix(WORD_START)
     if _WIDE_SENTENCE_END.search(word) and not _WIDE_SENTENCE_END.match(piece):
         return Boundary.SENTENCE

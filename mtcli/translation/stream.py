@@ -17,7 +17,7 @@ from mtcli.translation.formats import Formats, Line
 from mtcli.translation.line_translator import LineTranslator, Request, Translation
 from mtcli.translation.stream_io import Input, line_groups
 
-_ROUNDING = 1e-3  # lines; tolerance for sums of fractions
+_ROUNDING = 1e-3  # in lines; tolerance for rounding errors in sums of fractions
 
 
 class _GroupSize(NamedTuple):
@@ -36,7 +36,7 @@ class Progress:
     def __init__(self, total: int | None = None) -> None:
         self.total = total  # size of the entire input; None: unknown
         self.on_change: Callable[[], None] = lambda: None
-        self._groups: deque[_GroupSize] = deque()  # read, but not yet complete
+        self._groups: deque[_GroupSize] = deque()  # groups that are not yet complete
         self._done = _GroupSize(0, 0)
         self._n_in_group = 0.0  # translated lines in the first group
 
@@ -102,7 +102,10 @@ class LineCounts:
         """Yield a message for each nonzero warning count."""
         of_all = f"of {self.n_lines} lines"
         if self.n_invalid:
-            yield f"{self.n_invalid} {of_all} were not valid UTF-8; U+FFFD replaces invalid bytes"
+            yield (
+                f"{self.n_invalid} {of_all} were not valid UTF-8; invalid bytes were replaced with "
+                "U+FFFD"
+            )
         if self.n_split:
             yield (
                 f"{self.n_split} {of_all} were longer than the lines the model was trained on and "

@@ -75,7 +75,7 @@ def _file_chunks(file: IO[bytes]) -> Iterator[bytes]:
 
 
 def _pipe_chunks(file: IO[bytes]) -> Iterator[bytes]:
-    """Yield chunks that a thread reads ahead; b"" if none is available yet."""
+    """Yield chunks that a thread reads in advance; b"" if none is available yet."""
     queue: Queue[bytes | OSError] = Queue(_MAX_QUEUED_CHUNKS)
 
     def read() -> None:

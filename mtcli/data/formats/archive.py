@@ -27,10 +27,10 @@ from mtcli.data.formats.languages import language_of_file, match_language
 from mtcli.data.lines import paired_lines
 from mtcli.errors import DataError
 
-_MAX_SIZE, _MAX_RATIO = 1 << 30, 100  # bytes and compression ratio; above both, refuse as zip bomb
+_MAX_SIZE, _MAX_RATIO = 1 << 30, 100  # bytes, compression ratio; members above both are refused
 _IGNORED_SUFFIXES = (".xml", ".ids", ".scores", ".info", ".md", ".html", ".pdf")
 _IGNORED_STEMS = ("readme", "licen", "copying", "changelog")  # "licen" matches both spellings
-_ENCRYPTED = 1  # bit of `flag_bits`
+_ENCRYPTED = 1  # bit in `flag_bits` that marks encrypted members
 
 
 class ZipFormat(CorpusFormat):

@@ -25,7 +25,7 @@ from mtcli.errors import DataError
 Row = tuple[str, ...]  # source, target, additional references
 
 _LINE_BREAK = re.compile(r"\r\n|\n|\r")
-_ROW_SIZE = 150  # typical bytes per pair, to add up progress in rows and in bytes
+_ROW_SIZE = 150  # typical bytes per pair; used to combine progress in rows and in bytes
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ UNKNOWN_LANGUAGES = Languages()
 
 
 class ReadProgress:
-    """Amount of a file or dataset that has been read; `unit` is the size of what `add` counts."""
+    """Progress of reading a file or dataset, counted in units of `unit` bytes."""
 
     def __init__(self, total: int | None = None, *, unit: int = 1) -> None:
         self.total = total  # None if unknown
@@ -49,7 +49,7 @@ class ReadProgress:
 
     @classmethod
     def in_rows(cls, n_rows: int | None) -> "ReadProgress":
-        """Return a progress that counts rows instead of bytes."""
+        """Return an object that counts rows instead of bytes."""
         return cls(n_rows, unit=_ROW_SIZE)
 
     def add(self, amount: int) -> None:
@@ -87,7 +87,7 @@ class Location:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """The path in a tuple; an empty tuple for standard input, pipes and archive members."""
+        """The file, as a tuple of one path; empty for standard input, pipes and archive members."""
         return () if self.opener or self.name == STDIN else (self.path,)
 
     def open(self) -> DecompressedReader:
@@ -129,7 +129,7 @@ class OpenedCorpus:
     """An opened corpus. Only iterating over `rows` reads it; the other fields are already known."""
 
     rows: Iterator[Row]
-    descriptions: tuple[str, ...]  # one per file: how mtcli reads it
+    descriptions: tuple[str, ...]  # for each file, how mtcli reads it
     languages: Languages = Languages()
     files: tuple[Path, ...] = ()  # all files that `rows` reads
     version: str = ""  # content version of a corpus that is not in `files`; "" if unknown

@@ -17,7 +17,7 @@ class FieldChoice:
 
     source: str
     target: str
-    is_nested: bool = False  # inside "translation"
+    is_nested: bool = False  # both are inside the field `translation`
 
     def __str__(self) -> str:
         parent = f"{NESTED}." if self.is_nested else ""

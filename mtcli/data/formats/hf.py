@@ -75,7 +75,7 @@ class _FileFormat(CorpusFormat):
 
     @abstractmethod
     def count_rows(self, path: Path) -> int:
-        """Return the number of rows in a file; do not read their content."""
+        """Return the number of rows in a file, without reading their content."""
 
 
 class ParquetFormat(_FileFormat):
@@ -102,7 +102,7 @@ class ArrowFormat(_FileFormat):
     magic = (b"ARROW1", b"\xff\xff\xff\xff")
 
     def count_rows(self, path: Path) -> int:
-        """Return the sum of the rows of all record batches, which are mapped, not read."""
+        """Return the total number of rows in all record batches, without reading their content."""
         import pyarrow
 
         with pyarrow.memory_map(str(path)) as file:
@@ -160,7 +160,7 @@ _SAVED_FILES = ("dataset_dict.json", "state.json")
 
 @dataclass(frozen=True)
 class Selected:
-    """A location whose selection has only the columns, the selected split and its size."""
+    """The selected split, its size, and the location with only the columns in its selection."""
 
     location: Location
     split: str = ""

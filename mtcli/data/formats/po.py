@@ -48,7 +48,7 @@ class PoFormat(CorpusFormat):
                 f"{location} translates to {target}, not to {languages.target}",
                 hint="set --target-lang to the language of the file, or use a different file",
             )
-        progress = ReadProgress.in_rows(None)  # the number of entries is known after parsing
+        progress = ReadProgress.in_rows(None)  # the number of entries is known only after parsing
         return OpenedCorpus(
             rows=_rows(location, progress),
             descriptions=(location.describe("PO"),),

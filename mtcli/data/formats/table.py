@@ -21,7 +21,7 @@ _MAX_FIELD = 64 << 20  # characters; stops reading after an unclosed quote
 _N_EXAMINED = 20  # lines that must have the same number of tabs
 _MAX_LISTED = 40  # maximum characters per cell in messages
 
-Cells = Iterator[tuple[int, list[str]]]  # number of the first line of a record, its cells
+Cells = Iterator[tuple[int, list[str]]]  # first line number and cells of each record
 
 
 @dataclass(frozen=True)

@@ -90,8 +90,8 @@ def open_text_files(source: str, target: str, languages: Languages) -> OpenedCor
     if len(sides[0]) != len(sides[1]):
         raise DataError(
             f"{source} matches {len(sides[0]):,} files, but {target} matches {len(sides[1]):,}",
-            hint="file N of one side must be the translation of file N of the other, in "
-            "alphabetical order",
+            hint="in alphabetical order, file N of one side must be the translation of file N of "
+            "the other",
         )
     shards = list(zip(*sides, strict=True))
     descriptions = tuple(_describe(*shard) for shard in shards)

@@ -53,7 +53,7 @@ def inline_text(element: Element | None) -> str:
     """Return the text of a segment without the content of markup elements."""
     parts: list[str] = []
     remaining: list[Element | str] = [] if element is None else [element]
-    while remaining:  # not recursive: elements can be nested deeply
+    while remaining:  # avoid recursion, because elements can be nested deeply
         item = remaining.pop()
         if isinstance(item, str):
             parts.append(item)

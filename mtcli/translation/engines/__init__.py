@@ -1,4 +1,4 @@
-"""Engines: `open_engine` chooses one for a model."""
+"""Engines, and the choice of an engine for a model (`open_engine`)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""Engine interface: translates pieces into n-best lists of pieces."""
+"""Interface of the engines, which translate pieces into n-best lists of pieces."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ from mtcli.config.search import SearchOptions
 
 @dataclass(frozen=True)
 class Source:
-    """Pieces to translate, at most `LoadedEngine.max_pieces`."""
+    """Pieces to translate; their number is at most `LoadedEngine.max_pieces`."""
 
     pieces: tuple[str, ...]
     prefix: tuple[str, ...] = ()  # forced start of the translation
