@@ -13,7 +13,7 @@ from conftest import tiny_pairs
 from mtcli.config.filters import FilterConfig
 from mtcli.config.load import with_overrides
 from mtcli.config.sections import TokenizerConfig
-from mtcli.data import corpus, line_store
+from mtcli.data import line_store, overlong
 from mtcli.data.cache import DataCache
 from mtcli.data.corpus import Corpus, choose_dev, hold_out
 from mtcli.data.encoding import encode
@@ -100,7 +100,7 @@ def test_a_pair_that_fits_is_never_dropped(normalization, line, slice_length):
     [ids] = tokenizer_with(normalization).encode([line])
     max_length = max(1, len(ids))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(corpus, "_SLICE", slice_length)
+        patch.setattr(overlong, "_SLICE", slice_length)
         pairs = Corpus([line], ["short"])
         assert drop_overlong(pairs, max_length, normalization, ignore) == pairs
 
