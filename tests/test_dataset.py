@@ -15,8 +15,9 @@ from mtcli.config.load import with_overrides
 from mtcli.config.sections import TokenizerConfig
 from mtcli.data import line_store, overlong
 from mtcli.data.cache import DataCache
-from mtcli.data.corpus import Corpus, choose_dev, hold_out
+from mtcli.data.corpus import Corpus
 from mtcli.data.encoding import encode
+from mtcli.data.held_out import choose_dev, hold_out
 from mtcli.data.lines import read_aligned, read_lines
 from mtcli.data.overlong import drop_overlong
 from mtcli.errors import CheckpointError, DataError
@@ -51,9 +52,9 @@ def test_a_line_of_several_megabytes_is_dropped_and_counted(tiny_config, tmp_pat
     add_pair(tiny_config.data.train.text_files, *lines)
     notices: list[str] = []
     pairs = read_split(tiny_config, notices.append)
-    assert notices[0] == (
-        "training: dropped 1 of 61 pairs longer than 512 characters (data.max_length=32)"
-    )
+    expected = "training: dropped 1 of 61 pairs longer than 512 characters (data.max_length=32)"
+    assert notices[0].startswith(f"{expected}, for example ")
+    assert len(notices[0]) < 300
     assert text not in (*pairs.train.source, *pairs.train.target)
     # The run was trained without this line and still counts as complete.
     assert isinstance(train_run(tiny_config, tmp_path / "without", ignore), Finished)
@@ -144,7 +145,10 @@ def test_an_overlong_line_does_not_change_the_plan(corpus_files, tmp_path):
     notices: list[str] = []
     after = plan_for(TrainRequest(tmp_path / "run", None, settings), notices.append)
     assert after.stats == before.stats
-    assert notices == ["dropped 1 of 61 pairs longer than 4,096 characters (data.max_length=256)"]
+    expected = (
+        "dropped 1 of 61 pairs longer than 4,096 characters (data.max_length=256), for example "
+    )
+    assert notices == [f'{expected}"{"x" * 60}…" / "y"']
 
 
 # Tests of the dev split.

@@ -9,17 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mtcli.config.filters import FilterConfig
-from mtcli.data.corpus import Corpus, Notify, no_training_pairs, shared_rows
+from mtcli.data.corpus import Corpus, Notify
 from mtcli.data.duplicates import DuplicateFinder
 from mtcli.data.filters import RULES, Mask, PairBlock
+from mtcli.data.held_out import no_training_pairs, shared_rows
 from mtcli.data.line_store import EncodedLines, Lines
 from mtcli.data.near_copies import NearCopyIndex
 from mtcli.errors import DataError
-from mtcli.reporting.messages import clip_text
+from mtcli.reporting.messages import example_text
 
 MAX_COPY_SHARE = 0.1  # of the training pairs; more near-copies of dev pairs are kept
 _MANY_DROPPED = 0.5  # share of the pairs that causes a warning
-_EXAMPLE_LENGTH = 60  # characters of each side
+_MAX_OVERLAP = 0.05  # near-copies per dev pair; more of them cause a warning
 
 Pair = tuple[str, str]
 Rows = NDArray[np.int64]  # row numbers of pairs, in order
@@ -57,15 +58,7 @@ class Dropped:
     def notice(self, n_total: int) -> str:
         """Return a message with the number of pairs and an example."""
         text = f"dropped {self.n_pairs:,} of {n_total:,} pairs with {self.reason}"
-        return text + _example_text(self.example)
-
-
-def _example_text(pair: Pair | None) -> str:
-    """Return the end of a message that shows a pair; empty if there is none."""
-    if pair is None:
-        return ""
-    source, target = (clip_text(line, _EXAMPLE_LENGTH) for line in pair)
-    return f', for example "{source}" / "{target}"'
+        return text + example_text(self.example)
 
 
 class PairFilter:
@@ -129,13 +122,13 @@ def drop_unwanted(
     if is_held_out and n_read - n_pairs > len(dev):
         n_shared = n_read - n_pairs - len(dev)
         notify(f"dropped {n_shared:,} of {n_read:,} pairs with the source of a dev pair")
-    dropped = list(scan.dropped)
-    are_kept = not is_held_out or len(scan.copies) > MAX_COPY_SHARE * n_pairs
-    copies = _NO_ROWS if are_kept else scan.copies
-    if len(scan.copies) and are_kept:
-        notify(_kept_copies(scan.copies, corpus, n_pairs, is_held_out=is_held_out))
+    are_copies_dropped = is_held_out and len(scan.copies) <= MAX_COPY_SHARE * n_pairs
+    copies = scan.copies if are_copies_dropped else _NO_ROWS
+    if len(scan.copies) and not are_copies_dropped:
+        notify(_kept_copies(scan.copies, corpus, len(dev), is_held_out))
     reason = "the same letters as a dev pair (filters.dev_copies=true)"
-    dropped.append(Dropped("dev_copies", reason, "false").with_rows(copies, corpus))
+    found = Dropped("dev_copies", reason, "false").with_rows(copies, corpus)
+    dropped = [*scan.dropped, found]
     rows = [scan.shared, scan.rows, copies]
     if scan.duplicates and filters.duplicates:
         reason = f"{_DUPLICATES[filters.duplicates]} (filters.duplicates={filters.duplicates})"
@@ -259,20 +252,19 @@ def _texts(block: PairBlock, rows: Rows, side: str | None) -> list[str]:
             return [f"{sources[row]}\n{targets[row]}" for row in rows.tolist()]
 
 
-def _kept_copies(copies: Rows, corpus: Corpus, n_pairs: int, *, is_held_out: bool) -> str:
-    """Return a warning about near-copies that stay in the training set."""
-    counts = f"{len(copies):,} of {n_pairs:,} pairs have the same letters as a dev pair"
-    reason = "; they are kept because they are more than 10%" if is_held_out else ""
-    example = _example_text(_pair(corpus, copies))
-    return f"warning: {counts}{reason}; the dev scores may be too high{example}"
+def _kept_copies(copies: Rows, corpus: Corpus, n_dev: int, is_held_out: bool) -> str:
+    """Return a message about near-copies that stay in the training set."""
+    text = f"training pairs with the same letters as a dev pair: {len(copies):,}"
+    if is_held_out:
+        text += ", kept because they are more than 10%"
+    is_serious = len(copies) > _MAX_OVERLAP * n_dev
+    prefix, advice = ("warning: ", "; the dev scores may be too high") if is_serious else ("", "")
+    return f"{prefix}{text}{advice}{example_text(_pair(corpus, copies))}"
 
 
 def _pair(corpus: Corpus, rows: Rows) -> Pair | None:
     """Return the first pair of `rows`."""
-    if not len(rows):
-        return None
-    pair = corpus.take(rows[:1])
-    return pair.source[0], pair.target[0]
+    return corpus.pair(int(rows[0])) if len(rows) else None
 
 
 def _report(dropped: Sequence[Dropped], n_total: int, notify: Notify) -> None:
@@ -287,7 +279,7 @@ def _report(dropped: Sequence[Dropped], n_total: int, notify: Notify) -> None:
     advice = f"disable it with --set filters.{main.name}={main.disabled}"
     if n_dropped == n_total:
         counts = ", ".join(f"{one.n_pairs:,} with {one.reason}" for one in found)
-        example = _example_text(main.example)
+        example = example_text(main.example)
         raise DataError(
             f"the filters drop all {n_total:,} training pairs: {counts}{example}",
             hint=f"check the corpus and filters.{main.name}, or {advice}",

@@ -6,10 +6,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from mtcli.config.filters import FilterConfig
-from mtcli.data.corpus import Corpus, too_few_pairs
+from mtcli.data.corpus import Corpus
 from mtcli.data.encoding import encode
 from mtcli.data.entries import open_entries
 from mtcli.data.filtering import drop_unwanted, near_copy_index
+from mtcli.data.held_out import too_few_pairs
 from mtcli.data.near_copies import NearCopyIndex
 from mtcli.data.streaming import BLOCK_PAIRS, StreamedCorpus, read_head
 from mtcli.signals import run_interruptibly
