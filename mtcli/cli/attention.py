@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mtcli.cli import options as opts
-from mtcli.cli.base import Command, ModelDirectory, app
+from mtcli.cli.base import Command, ModelDirectory, Tag, To, app
 from mtcli.config.search import EngineOptions
 from mtcli.data.lines import line_content
 
@@ -29,8 +29,8 @@ def attention(
             show_default="lines of standard input",
         ),
     ] = [],
-    to: opts.To = None,
-    tag: opts.Tag = None,
+    to: To = None,
+    tag: Tag = None,
     engine: opts.EngineName = "auto",
     device: opts.Device = "auto",
 ) -> None:

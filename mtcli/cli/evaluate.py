@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mtcli.cli import options as opts
-from mtcli.cli.base import INPUT_OUTPUT, Command, Quiet, SourceLang, TargetLang, app
+from mtcli.cli.base import INPUT_OUTPUT, Command, Quiet, SourceLang, Tag, TargetLang, To, app
 from mtcli.cli.progress import progress_bar
 from mtcli.config.search import EngineOptions
 
@@ -43,8 +43,8 @@ def evaluate(
     ] = None,
     source_lang: SourceLang = None,
     target_lang: TargetLang = None,
-    to: opts.To = None,
-    tag: opts.Tag = None,
+    to: To = None,
+    tag: Tag = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print JSON.", rich_help_panel=INPUT_OUTPUT)
     ] = False,

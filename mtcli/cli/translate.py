@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 import typer
 
 from mtcli.cli import options as opts
-from mtcli.cli.base import INTERRUPTED, Command, ModelDirectory, Quiet, app
+from mtcli.cli.base import INTERRUPTED, Command, ModelDirectory, Quiet, Tag, To, app
 from mtcli.cli.progress import can_show_bar, progress_bar
 from mtcli.config.search import FORMATS, EngineOptions, Sampling, SearchOptions
 from mtcli.errors import DataError
@@ -42,8 +42,8 @@ def translate(
     input_format: opts.InputFormat = "text",
     field: opts.Field = "text",
     prefix: opts.Prefix = False,
-    to: opts.To = None,
-    tag: opts.Tag = None,
+    to: To = None,
+    tag: Tag = None,
     n_best: opts.NBest = None,
     scores: opts.Scores = False,
     alignment: opts.Alignment = False,
