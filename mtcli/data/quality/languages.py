@@ -1,0 +1,227 @@
+"""Lines in a wrong language, found with character statistics of the corpus itself.
+
+A line is in a wrong language if its letter trigrams fit the other side of the corpus much better
+than its own side, or if they fit a group of lines that differs from both sides as much as one
+language from another: it has its own trigrams, and its words hardly occur outside the group.
+Statistics of one half of the corpus (a fold) are applied to the other half.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mtcli.data.quality.association import N_BUCKETS, Doubles, Floats, buckets
+from mtcli.data.quality.tokens import (
+    MAX_CHARACTERS,
+    UNSPACED,
+    WORD,
+    Array,
+    Tokens,
+    character_kinds,
+    code_points,
+    mix,
+)
+
+_BITS = 16  # of a trigram hash
+_N_TRIGRAMS = 1 << _BITS
+_FACTORS = tuple(map(np.uint64, (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9)))
+_PRIOR_TRIGRAMS = 2_000.0  # weight of the statistics of the whole corpus in each model
+_MIN_TRIGRAMS = 15  # of a line; shorter lines are not judged
+_MIN_GROUP_LINES = 10  # of a third language, in the sample
+_MAX_GROUP_SHARE = 0.2  # a third language is a minority
+_N_ROUNDS = 5
+_CANDIDATE_SHARE = 0.02  # lines with the worst fit, to start with
+_MIN_RATIO = 0.3  # nats per trigram by which a third language must fit better
+_MIN_SIDE_RATIO = 0.5  # the same for the language of the other side
+_MAX_KNOWN_SHARE = 0.5  # of known words in a foreign line, relative to the average line
+_MIN_KNOWN_COUNT = 2  # occurrences of a known word
+
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Trigrams:
+    """Hashed letter trigrams of a list of lines."""
+
+    hashes: Array
+    rows: Array  # line number of each trigram
+    counts: Array  # number of trigrams in each line
+
+    @classmethod
+    def of(cls, lines: Sequence[str]) -> "Trigrams":
+        """Return the trigrams of the letters of `lines`; other characters count as spaces."""
+        codes = code_points([f" {line[:MAX_CHARACTERS].lower()}" for line in lines])
+        kinds = character_kinds(codes)
+        is_digit = (codes >= ord("0")) & (codes <= ord("9"))
+        is_letter = ((kinds == WORD) | (kinds == UNSPACED)) & ~is_digit
+        is_end = codes == ord("\n")
+        is_kept = is_letter | is_end
+        is_kept[1:] |= is_letter[:-1]  # one space after each word
+        is_kept[0] = True
+        is_kept[1:] |= is_end[:-1]  # one space before the first word
+        letters = np.where(is_letter | is_end, codes, ord(" "))[is_kept].astype(np.uint64)
+        is_end = letters == ord("\n")
+        sums = letters * _FACTORS[0]
+        sums[1:] += letters[:-1] * _FACTORS[1]
+        sums[2:] += letters[:-2] * _FACTORS[2]
+        # A trigram must not reach into the line before; its last character is not the line end.
+        is_inside = ~is_end
+        is_inside[1:] &= ~is_end[:-1]
+        is_inside[0] = False
+        hashes = (mix(sums) >> np.uint64(64 - _BITS)).astype(np.int64)[is_inside]
+        rows = (np.cumsum(is_end) - is_end)[is_inside].astype(np.int64)
+        return cls(hashes, rows, np.bincount(rows, minlength=len(lines)))
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+    def totals(self, table: Floats) -> Doubles:
+        """Return the sum of table entries of each line."""
+        return np.bincount(self.rows, weights=table[self.hashes], minlength=len(self))
+
+    def histogram(self, lines: Mask) -> Doubles:
+        """Return the number of occurrences of each trigram in the given lines."""
+        return np.bincount(self.hashes[lines[self.rows]], minlength=_N_TRIGRAMS).astype(np.float64)
+
+
+@dataclass(frozen=True)
+class FoldTables:
+    """Log-probability ratios of trigrams, for lines of one fold on one side of the corpus."""
+
+    other_side: Floats  # log P(other side) - log P(this side)
+    group: Floats | None  # log P(third language) - log P(this side); None if there is none
+
+
+@dataclass(frozen=True)
+class SideLanguage:
+    """Language of one side of a corpus."""
+
+    folds: tuple[FoldTables, FoldTables]
+    known: "KnownWords"
+
+    def find_wrong(self, trigrams: Trigrams, tokens: Tokens, folds: Array) -> Mask:
+        """Return whether each line is in a wrong language."""
+        n_trigrams = np.maximum(trigrams.counts, 1)
+        is_wrong = np.zeros(len(trigrams), bool)
+        for fold, tables in enumerate(self.folds):
+            is_other = trigrams.totals(tables.other_side) > _MIN_SIDE_RATIO * n_trigrams
+            if tables.group is not None:
+                is_third = trigrams.totals(tables.group) > _MIN_RATIO * n_trigrams
+                is_other |= is_third & self.known.are_few(tokens)
+            is_wrong |= (folds == fold) & is_other
+        return is_wrong & (trigrams.counts >= _MIN_TRIGRAMS)
+
+
+@dataclass(frozen=True)
+class KnownWords:
+    """Words of a side outside the group of a third language."""
+
+    is_known: Mask  # by hash bucket
+    average_share: float  # of the words of a line
+
+    @classmethod
+    def of(cls, tokens: Tokens, lines: Mask) -> "KnownWords":
+        """Return the words of the given lines."""
+        is_used = tokens.is_word & lines[tokens.rows]
+        counts = np.bincount(buckets(tokens.hashes[is_used]), minlength=N_BUCKETS)
+        is_known = counts >= _MIN_KNOWN_COUNT
+        shares = _word_shares(tokens, is_known)[lines]
+        return cls(is_known, float(shares.mean()) if len(shares) else 0.0)
+
+    def are_few(self, tokens: Tokens) -> Mask:
+        """Return whether each line has few known words."""
+        return _word_shares(tokens, self.is_known) <= _MAX_KNOWN_SHARE * self.average_share
+
+
+def _word_shares(tokens: Tokens, is_known: Mask) -> Doubles:
+    """Return the share of known words in each line."""
+    rows = tokens.rows[tokens.is_word]
+    is_found = is_known[buckets(tokens.hashes[tokens.is_word])]
+    n_words = np.bincount(rows, minlength=len(tokens))
+    return np.bincount(rows, weights=is_found, minlength=len(tokens)) / np.maximum(n_words, 1)
+
+
+@dataclass(frozen=True)
+class SideSample:
+    """Sample of the lines of one side. Repeated lines count once."""
+
+    trigrams: Trigrams
+    tokens: Tokens
+    folds: Array
+    is_first: Mask  # False for lines that occurred before
+
+
+def learn_languages(source: SideSample, target: SideSample) -> tuple[SideLanguage, SideLanguage]:
+    """Return the languages of both sides."""
+    counts = [side.trigrams.histogram(side.is_first) for side in (source, target)]
+    prior = (counts[0] + counts[1] + 0.5) / (counts[0].sum() + counts[1].sum() + 0.5 * _N_TRIGRAMS)
+    return (
+        _learn_side(_SideLearner(source, prior), _log_probabilities(counts[1], prior)),
+        _learn_side(_SideLearner(target, prior), _log_probabilities(counts[0], prior)),
+    )
+
+
+def _learn_side(learner: "_SideLearner", other: Floats) -> SideLanguage:
+    group = learner.find_group()
+    is_own = learner.side.is_first & ~group
+    folds = []
+    for fold in (0, 1):
+        own = learner.learn(is_own, fold)
+        third = learner.learn(group, fold) - own if group.any() else None
+        folds.append(FoldTables(other - own, third))
+    return SideLanguage((folds[0], folds[1]), KnownWords.of(learner.side.tokens, is_own))
+
+
+def _log_probabilities(counts: Doubles, prior: Doubles) -> Floats:
+    """Return the log-probability of each trigram, with a Dirichlet prior."""
+    smoothed = (counts + _PRIOR_TRIGRAMS * prior) / (counts.sum() + _PRIOR_TRIGRAMS)
+    return np.log(smoothed).astype(np.float32)
+
+
+class _SideLearner:
+    """Learning of a third language on one side of a corpus."""
+
+    def __init__(self, side: SideSample, prior: Doubles) -> None:
+        self.side = side
+        self._prior = prior
+        self._n_trigrams = np.maximum(side.trigrams.counts, 1)
+        self._is_long = side.is_first & (side.trigrams.counts >= _MIN_TRIGRAMS)
+
+    def learn(self, lines: Mask, fold: int) -> Floats:
+        """Return log-probabilities for `fold`, learned from the given lines of the other fold."""
+        counts = self.side.trigrams.histogram(lines & (self.side.folds != fold))
+        return _log_probabilities(counts, self._prior)
+
+    def find_group(self) -> Mask:
+        """Return the lines in a third language; start with those that fit worst.
+
+        Learn and assign in turn. The first rounds compare only trigrams, and can also lead to a
+        group of lines on the same topic; the last rounds require unknown words as well.
+        """
+        nothing = np.zeros(len(self.side.trigrams), bool)
+        n_lines = int(self._is_long.sum())
+        if n_lines < _MIN_GROUP_LINES / _MAX_GROUP_SHARE:
+            return nothing
+        fits = self._ratios(self.side.is_first, nothing)
+        group = self._is_long & (fits <= np.quantile(fits[self._is_long], _CANDIDATE_SHARE))
+        for number in range(2 * _N_ROUNDS):
+            rest = self.side.is_first & ~group
+            group = self._is_long & (self._ratios(group, rest) > _MIN_RATIO)
+            if number >= _N_ROUNDS:
+                group &= KnownWords.of(self.side.tokens, rest).are_few(self.side.tokens)
+            if group.sum() < _MIN_GROUP_LINES:
+                return nothing
+        return group if group.sum() <= _MAX_GROUP_SHARE * n_lines else nothing
+
+    def _ratios(self, lines: Mask, others: Mask) -> Doubles:
+        """Return the mean difference of the log-probabilities learned from two sets of lines."""
+        ratios = np.zeros(len(lines))
+        for fold in (0, 1):
+            table = self.learn(lines, fold)
+            if others.any():
+                table = table - self.learn(others, fold)
+            is_scored = self.side.folds == fold
+            ratios[is_scored] = self.side.trigrams.totals(table)[is_scored]
+        return ratios / self._n_trigrams
