@@ -14,7 +14,7 @@ from mtcli.data.compression import (
 )
 from mtcli.errors import DataError
 
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 # Byte order marks. UTF-32 comes first: its little-endian mark starts with the UTF-16 mark.
 _BYTE_ORDER_MARKS = (
     (b"\xff\xfe\x00\x00", "UTF-32"),
@@ -28,9 +28,22 @@ _BLOCK = 1 << 20  # bytes to read and decode at a time
 _MAX_LINE = 256 << 20  # bytes; a longer line is not a sentence, and would fill the memory
 
 
+class UnequalLinesError(DataError):
+    """The two files of a corpus have different numbers of lines."""
+
+    def __init__(self, names: tuple[object, object], n_lines: tuple[int, int]) -> None:
+        super().__init__(
+            f"{names[0]} has {n_lines[0]:,} lines, but {names[1]} has {n_lines[1]:,}",
+            hint="line N of one file must be the translation of line N of the other; "
+            "find the first difference with `paste`",
+        )
+        self.names = names
+        self.n_lines = n_lines
+
+
 def line_content(raw: bytes, *, is_first: bool) -> bytes:
     """Return a line without its line ending; remove a byte order mark from the first line."""
-    raw = raw.removeprefix(_BYTE_ORDER_MARK) if is_first else raw
+    raw = raw.removeprefix(BYTE_ORDER_MARK) if is_first else raw
     return raw.removesuffix(b"\n").removesuffix(b"\r")
 
 
@@ -50,7 +63,7 @@ def decoded_lines(file: DecompressedReader, label: str) -> Iterator[str]:
     try:
         check_is_text(file.peek()[:_HEAD], label)
         for block in _line_blocks(file):
-            content = block if n_lines else block.removeprefix(_BYTE_ORDER_MARK)
+            content = block if n_lines else block.removeprefix(BYTE_ORDER_MARK)
             if len(content) > _MAX_LINE and b"\n" not in content:
                 raise _overlong(label, n_lines + 1)
             try:
@@ -160,7 +173,7 @@ def read_aligned(paths: Sequence[Path]) -> list[list[str]]:
         if not lines:
             raise _empty(path)
         if len(lines) != len(files[0]):
-            raise _unequal(paths[0], len(files[0]), path, len(lines))
+            raise UnequalLinesError((paths[0], path), (len(files[0]), len(lines)))
     return files
 
 
@@ -185,7 +198,7 @@ def paired_lines(
             )
             if not n_source or not n_target:
                 raise _empty(target_name if n_source else source_name)
-            raise _unequal(source_name, n_source, target_name, n_target)
+            raise UnequalLinesError((source_name, target_name), (n_source, n_target))
         n_pairs += 1
         yield pair
     if not n_pairs:
@@ -194,11 +207,3 @@ def paired_lines(
 
 def _empty(name: object) -> DataError:
     return DataError(f"{name} is empty", hint="write one sentence per line")
-
-
-def _unequal(first: object, n_first: int, second: object, n_second: int) -> DataError:
-    return DataError(
-        f"{first} has {n_first:,} lines, but {second} has {n_second:,}",
-        hint="line N of one file must be the translation of line N of the other; "
-        "find the first difference with `paste`",
-    )

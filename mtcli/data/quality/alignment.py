@@ -17,7 +17,7 @@ from mtcli.data.quality.association import (
     Vocabulary,
     WordVectors,
 )
-from mtcli.data.quality.tokens import Array, Hashes, Tokens, tokenize
+from mtcli.data.quality.tokens import Array, Hashes, Tokens
 
 MAX_OFFSET = 8  # lines by which a passage can be shifted
 OFFSETS = range(-MAX_OFFSET, MAX_OFFSET + 1)
@@ -43,12 +43,6 @@ class Passage:
     source_lengths: Array  # characters
     target_lengths: Array
     before: int
-
-    @classmethod
-    def of(cls, source: Sequence[str], target: Sequence[str], before: int) -> "Passage":
-        """Return the passage of the given lines."""
-        lengths = (np.array([len(line) for line in lines]) for lines in (source, target))
-        return cls(tokenize(source), tokenize(target), *lengths, before)
 
     def slice(self, start: int, end: int) -> "Passage":
         """Return the passage of the source lines from `start` to `end`."""
@@ -82,7 +76,8 @@ class AlignmentModel:
         """Return the score of each source line with the target line at each offset."""
         features = _features(passage, self.folds[fold], self.length_shift)
         scores = features @ self.weights[:-1] + self.weights[-1]
-        return np.nan_to_num(scores, nan=0.0).astype(np.float32)  # no text: no evidence
+        filled: Floats = np.nan_to_num(scores, nan=0.0).astype(np.float32)  # blank: no evidence
+        return filled
 
 
 def learn_alignment(passages: Sequence[Passage]) -> AlignmentModel | None:
@@ -249,7 +244,8 @@ def _rare_keys(tokens: Tokens, vocabulary: Vocabulary) -> Hashes:
     """Return a key with row and hash for each word that has no vector."""
     is_rare = tokens.is_word & (vocabulary.ids(tokens) == 0)
     rows = tokens.rows[is_rare].astype(np.uint64)
-    return (rows << _ROW_SHIFT) | (tokens.hashes[is_rare] >> _HASH_SHIFT)
+    keys: Hashes = (rows << _ROW_SHIFT) | (tokens.hashes[is_rare] >> _HASH_SHIFT)
+    return keys
 
 
 def _log_ratio(passage: Passage, pairs: LinePairs) -> Doubles:

@@ -71,7 +71,8 @@ class SideVectors:
         if len(filled):
             words = self.vectors[self.vocabulary.ids(tokens)]
             lines[filled] = np.add.reduceat(words, tokens.offsets[filled], axis=0)
-        return lines / (np.linalg.norm(lines, axis=1, keepdims=True) + np.float32(_EPSILON))
+        lines /= np.linalg.norm(lines, axis=1, keepdims=True) + np.float32(_EPSILON)
+        return lines
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ class CooccurrenceCounter:
     def learn(self, passes: Sequence[LinePairs]) -> WordVectors:
         """Return vectors learned from the given pairs of lines."""
         n_source, n_target = (vocabulary.size for vocabulary in self.vocabularies)
-        counts = np.zeros(n_source * n_target)
+        counts: Doubles = np.zeros(n_source * n_target)
         for pairs in passes:
             for start in range(0, len(pairs.source), _PAIRS_AT_ONCE):
                 rows = slice(start, start + _PAIRS_AT_ONCE)
@@ -123,8 +124,10 @@ class CooccurrenceCounter:
         pair = np.repeat(np.arange(len(sources)), products)
         index = np.arange(products.sum()) - np.repeat(np.cumsum(products) - products, products)
         i, j = np.divmod(index, sizes[1][pair])
-        source_ids = self._ids[0][starts[0][pair] + i].astype(np.int64)
-        return source_ids * self.vocabularies[1].size + self._ids[1][starts[1][pair] + j]
+        keys: Array = self._ids[0][starts[0][pair] + i].astype(np.int64)
+        keys *= self.vocabularies[1].size
+        keys += self._ids[1][starts[1][pair] + j]
+        return keys
 
 
 def _decompose(counts: Doubles) -> tuple[Floats, Floats]:

@@ -6,23 +6,14 @@ language from another: it has its own trigrams, and its words hardly occur outsi
 Statistics of one half of the corpus (a fold) are applied to the other half.
 """
 
-from collections.abc import Sequence
+import math
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mtcli.data.quality.association import N_BUCKETS, Doubles, Floats, buckets
-from mtcli.data.quality.tokens import (
-    MAX_CHARACTERS,
-    UNSPACED,
-    WORD,
-    Array,
-    Tokens,
-    character_kinds,
-    code_points,
-    mix,
-)
+from mtcli.data.quality.tokens import Array, TextBlock, Tokens, mix
 
 _BITS = 16  # of a trigram hash
 _N_TRIGRAMS = 1 << _BITS
@@ -35,7 +26,10 @@ _N_ROUNDS = 5
 _CANDIDATE_SHARE = 0.02  # lines with the worst fit, to start with
 _MIN_RATIO = 0.3  # nats per trigram by which a third language must fit better
 _MIN_SIDE_RATIO = 0.5  # the same for the language of the other side
-_MAX_KNOWN_SHARE = 0.5  # of known words in a foreign line, relative to the average line
+_MAX_KNOWN_SHARE = 0.8  # of known words in a foreign line, relative to the average line
+_MAX_GROUP_KNOWN_SHARE = 0.6  # the same for the mean of a group
+_MIN_NEW_WORDS = 40  # different words of a third language
+_HEAPS_FACTOR = 4.0
 _MIN_KNOWN_COUNT = 2  # occurrences of a known word
 
 Mask = NDArray[np.bool_]
@@ -50,36 +44,34 @@ class Trigrams:
     counts: Array  # number of trigrams in each line
 
     @classmethod
-    def of(cls, lines: Sequence[str]) -> "Trigrams":
-        """Return the trigrams of the letters of `lines`; other characters count as spaces."""
-        codes = code_points([f" {line[:MAX_CHARACTERS].lower()}" for line in lines])
-        kinds = character_kinds(codes)
-        is_digit = (codes >= ord("0")) & (codes <= ord("9"))
-        is_letter = ((kinds == WORD) | (kinds == UNSPACED)) & ~is_digit
-        is_end = codes == ord("\n")
-        is_kept = is_letter | is_end
+    def of(cls, text: TextBlock) -> "Trigrams":
+        """Return the trigrams of the letters of lines; other characters count as spaces."""
+        is_letter = text.is_letter
+        is_kept = is_letter.copy()
         is_kept[1:] |= is_letter[:-1]  # one space after each word
-        is_kept[0] = True
-        is_kept[1:] |= is_end[:-1]  # one space before the first word
-        letters = np.where(is_letter | is_end, codes, ord(" "))[is_kept].astype(np.uint64)
-        is_end = letters == ord("\n")
+        is_kept[text.line_ends] = True
+        letters = np.where(is_letter, text.codes, ord(" "))[is_kept].astype(np.uint64)
+        is_end = np.zeros(len(text.codes), bool)
+        is_end[text.line_ends] = True
+        is_end = is_end[is_kept]
         sums = letters * _FACTORS[0]
         sums[1:] += letters[:-1] * _FACTORS[1]
         sums[2:] += letters[:-2] * _FACTORS[2]
-        # A trigram must not reach into the line before; its last character is not the line end.
+        # The line end before the first letter is its space; a trigram reaches no further back.
         is_inside = ~is_end
         is_inside[1:] &= ~is_end[:-1]
         is_inside[0] = False
         hashes = (mix(sums) >> np.uint64(64 - _BITS)).astype(np.int64)[is_inside]
         rows = (np.cumsum(is_end) - is_end)[is_inside].astype(np.int64)
-        return cls(hashes, rows, np.bincount(rows, minlength=len(lines)))
+        return cls(hashes, rows, np.bincount(rows, minlength=len(text)))
 
     def __len__(self) -> int:
         return len(self.counts)
 
     def totals(self, table: Floats) -> Doubles:
         """Return the sum of table entries of each line."""
-        return np.bincount(self.rows, weights=table[self.hashes], minlength=len(self))
+        weights = table[self.hashes].astype(np.float64)
+        return np.bincount(self.rows, weights=weights, minlength=len(self))
 
     def histogram(self, lines: Mask) -> Doubles:
         """Return the number of occurrences of each trigram in the given lines."""
@@ -108,15 +100,15 @@ class SideLanguage:
         for fold, tables in enumerate(self.folds):
             is_other = trigrams.totals(tables.other_side) > _MIN_SIDE_RATIO * n_trigrams
             if tables.group is not None:
-                is_third = trigrams.totals(tables.group) > _MIN_RATIO * n_trigrams
-                is_other |= is_third & self.known.are_few(tokens)
+                is_other |= trigrams.totals(tables.group) > _MIN_RATIO * n_trigrams
             is_wrong |= (folds == fold) & is_other
+        is_wrong &= self.known.shares(tokens) <= _MAX_KNOWN_SHARE
         return is_wrong & (trigrams.counts >= _MIN_TRIGRAMS)
 
 
 @dataclass(frozen=True)
 class KnownWords:
-    """Words of a side outside the group of a third language."""
+    """Words of the lines that are in the language of their side."""
 
     is_known: Mask  # by hash bucket
     average_share: float  # of the words of a line
@@ -130,9 +122,9 @@ class KnownWords:
         shares = _word_shares(tokens, is_known)[lines]
         return cls(is_known, float(shares.mean()) if len(shares) else 0.0)
 
-    def are_few(self, tokens: Tokens) -> Mask:
-        """Return whether each line has few known words."""
-        return _word_shares(tokens, self.is_known) <= _MAX_KNOWN_SHARE * self.average_share
+    def shares(self, tokens: Tokens) -> Doubles:
+        """Return the share of known words in each line, relative to the average line."""
+        return _word_shares(tokens, self.is_known) / max(self.average_share, 1e-6)
 
 
 def _word_shares(tokens: Tokens, is_known: Mask) -> Doubles:
@@ -171,13 +163,17 @@ def _learn_side(learner: "_SideLearner", other: Floats) -> SideLanguage:
         own = learner.learn(is_own, fold)
         third = learner.learn(group, fold) - own if group.any() else None
         folds.append(FoldTables(other - own, third))
+    for fold, tables in enumerate(folds):
+        is_other = learner.side.trigrams.totals(tables.other_side) > 0
+        is_own &= ~is_other | (learner.side.folds != fold)
     return SideLanguage((folds[0], folds[1]), KnownWords.of(learner.side.tokens, is_own))
 
 
 def _log_probabilities(counts: Doubles, prior: Doubles) -> Floats:
     """Return the log-probability of each trigram, with a Dirichlet prior."""
     smoothed = (counts + _PRIOR_TRIGRAMS * prior) / (counts.sum() + _PRIOR_TRIGRAMS)
-    return np.log(smoothed).astype(np.float32)
+    logarithms: Floats = np.log(smoothed).astype(np.float32)
+    return logarithms
 
 
 class _SideLearner:
@@ -197,8 +193,8 @@ class _SideLearner:
     def find_group(self) -> Mask:
         """Return the lines in a third language; start with those that fit worst.
 
-        Learn and assign in turn. The first rounds compare only trigrams, and can also lead to a
-        group of lines on the same topic; the last rounds require unknown words as well.
+        Learn and assign in turn. Lines on the same topic can also form a group; if so, continue
+        with those of its lines that have many unknown words.
         """
         nothing = np.zeros(len(self.side.trigrams), bool)
         n_lines = int(self._is_long.sum())
@@ -206,14 +202,39 @@ class _SideLearner:
             return nothing
         fits = self._ratios(self.side.is_first, nothing)
         group = self._is_long & (fits <= np.quantile(fits[self._is_long], _CANDIDATE_SHARE))
-        for number in range(2 * _N_ROUNDS):
-            rest = self.side.is_first & ~group
-            group = self._is_long & (self._ratios(group, rest) > _MIN_RATIO)
-            if number >= _N_ROUNDS:
-                group &= KnownWords.of(self.side.tokens, rest).are_few(self.side.tokens)
-            if group.sum() < _MIN_GROUP_LINES:
-                return nothing
-        return group if group.sum() <= _MAX_GROUP_SHARE * n_lines else nothing
+        for _ in range(_N_ROUNDS):
+            group = self._similar(group)
+        group &= self._known_shares(group) <= _MAX_GROUP_KNOWN_SHARE
+        for _ in range(_N_ROUNDS):
+            group = self._similar(group)
+        shares = self._known_shares(group)
+        group &= shares <= _MAX_KNOWN_SHARE
+        n_group = int(group.sum())
+        is_minority = _MIN_GROUP_LINES <= n_group <= _MAX_GROUP_SHARE * n_lines
+        is_foreign = is_minority and shares[group].mean() <= _MAX_GROUP_KNOWN_SHARE
+        return group if is_foreign and self._has_vocabulary(group) else nothing
+
+    def _has_vocabulary(self, group: Mask) -> bool:
+        """Return whether a group has as many new words as text in another language would have.
+
+        The number of different words grows with the square root of the number of words or faster
+        (Heaps' law); sentences made from one template have the same few words.
+        """
+        tokens = self.side.tokens
+        words = buckets(tokens.hashes[tokens.is_word & group[tokens.rows]])
+        known = KnownWords.of(tokens, self.side.is_first & ~group)
+        unknown = words[~known.is_known[words]]
+        n_distinct = len(np.unique(unknown))
+        return n_distinct >= max(_MIN_NEW_WORDS, _HEAPS_FACTOR * math.sqrt(len(unknown)))
+
+    def _similar(self, group: Mask) -> Mask:
+        """Return the lines that resemble those of a group more than the rest of the side."""
+        ratios = self._ratios(group, self.side.is_first & ~group)
+        return self._is_long & (ratios > _MIN_RATIO)
+
+    def _known_shares(self, group: Mask) -> Doubles:
+        """Return the share of words of each line that occur outside the group."""
+        return KnownWords.of(self.side.tokens, self.side.is_first & ~group).shares(self.side.tokens)
 
     def _ratios(self, lines: Mask, others: Mask) -> Doubles:
         """Return the mean difference of the log-probabilities learned from two sets of lines."""

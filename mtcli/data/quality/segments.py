@@ -7,9 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mtcli.data.quality.alignment import MAX_OFFSET, OFFSETS
-from mtcli.data.quality.association import Doubles, Floats
+from mtcli.data.quality.association import Doubles
+
+Scores = NDArray[np.float16] | NDArray[np.float32]  # [lines, offsets]
 
 _LINES_PER_STEP = 5
+_STEPS_AT_ONCE = 20_000
 _MAX_LINE_SCORE = 4.0  # a single line must not decide
 _SWITCH_COST = 12.0
 _MIN_SHIFT_EVIDENCE, _MIN_SHIFT_LINES = 40.0, 8
@@ -35,7 +38,7 @@ class Segment:
         return self.offset == 0
 
 
-def find_segments(scores: Floats) -> list[Segment]:
+def find_segments(scores: Scores) -> list[Segment]:
     """Return the segments of a corpus, given the scores of all lines and offsets [lines, O].
 
     There is one segment with offset 0 if the corpus is aligned throughout.
@@ -46,13 +49,17 @@ def find_segments(scores: Floats) -> list[Segment]:
     )
 
 
-def _summed(scores: Floats) -> Doubles:
+def _summed(scores: Scores) -> Doubles:
     """Return the sums over steps of several lines, with a column for unrelated lines."""
-    n_steps = -(-len(scores) // _LINES_PER_STEP)
-    starts = np.arange(n_steps) * _LINES_PER_STEP
-    clipped = np.clip(scores, -_MAX_LINE_SCORE, _MAX_LINE_SCORE)
-    sums = np.add.reduceat(clipped, starts, axis=0, dtype=np.float64)
-    return np.column_stack([sums, np.zeros(n_steps)])
+    n_lines = _STEPS_AT_ONCE * _LINES_PER_STEP
+    sums = []
+    for start in range(0, len(scores), n_lines):
+        part = scores[start : start + n_lines]
+        clipped = np.clip(part, -_MAX_LINE_SCORE, _MAX_LINE_SCORE)
+        starts = np.arange(0, len(part), _LINES_PER_STEP)
+        sums.append(np.add.reduceat(clipped, starts, axis=0, dtype=np.float64))
+    summed = np.concatenate(sums)
+    return np.column_stack([summed, np.zeros(len(summed))])
 
 
 def _viterbi(sums: Doubles) -> list[Segment]:
@@ -88,7 +95,7 @@ def _offset(state: int) -> int | None:
     return None if state == _UNRELATED else OFFSETS[state]
 
 
-def _line_scores(scores: Floats, start: int, end: int, offset: int | None) -> Doubles:
+def _line_scores(scores: Scores, start: int, end: int, offset: int | None) -> Doubles:
     """Return the clipped scores of lines at an offset."""
     if offset is None:
         return np.zeros(end - start)
@@ -96,7 +103,7 @@ def _line_scores(scores: Floats, start: int, end: int, offset: int | None) -> Do
     return np.clip(column, -_MAX_LINE_SCORE, _MAX_LINE_SCORE)
 
 
-def _refined(segments: list[Segment], scores: Floats) -> Iterator[Segment]:
+def _refined(segments: list[Segment], scores: Scores) -> Iterator[Segment]:
     """Yield the segments with boundaries at the best line instead of the best step."""
     start = 0
     for this, following in zip(segments[:-1], segments[1:], strict=True):
@@ -110,7 +117,7 @@ def _refined(segments: list[Segment], scores: Floats) -> Iterator[Segment]:
     yield Segment(start, len(scores), segments[-1].offset)
 
 
-def _accepted(segment: Segment, scores: Floats) -> Segment:
+def _accepted(segment: Segment, scores: Scores) -> Segment:
     """Return the segment; assume that it is aligned if the evidence against that is weak."""
     if segment.is_aligned:
         return segment

@@ -68,15 +68,35 @@ def mix(values: Hashes) -> Hashes:
     return mixed
 
 
-def code_points(lines: Sequence[str]) -> NDArray[np.uint32]:
-    """Return the characters of `lines`, each line followed by LF."""
-    text = "\n".join(lines) + "\n"
-    return np.frombuffer(text.encode("utf-32-le", errors="replace"), np.uint32)
+@dataclass(frozen=True)
+class TextBlock:
+    """Lines as arrays of characters, in lower case; the end of very long lines is missing."""
 
+    codes: NDArray[np.uint32]  # code points; each line is followed by LF
+    kinds: NDArray[np.uint8]  # OTHER, WORD, MARK or UNSPACED
+    line_ends: Array  # positions of the LF
 
-def character_kinds(codes: NDArray[np.uint32]) -> NDArray[np.uint8]:
-    """Return the kind of each character."""
-    return _kinds()[np.minimum(codes, _TABLE_SIZE - 1)]
+    @classmethod
+    def of(cls, lines: Sequence[str]) -> "TextBlock":
+        """Return the characters of `lines`, which must not contain LF."""
+        text = "\n".join([line[:MAX_CHARACTERS] for line in lines]).lower() + "\n"
+        codes = np.frombuffer(text.encode("utf-32-le", errors="replace"), np.uint32)
+        kinds = _kinds()[np.minimum(codes, _TABLE_SIZE - 1)]
+        return cls(codes, kinds, np.flatnonzero(codes == ord("\n")))
+
+    def __len__(self) -> int:
+        return len(self.line_ends)
+
+    @property
+    def is_letter(self) -> NDArray[np.bool_]:
+        """Whether each character is a letter or a mark on a letter."""
+        is_digit = (self.codes >= ord("0")) & (self.codes <= ord("9"))
+        is_letter: NDArray[np.bool_] = (self.kinds == WORD) | (self.kinds == UNSPACED)
+        return is_letter & ~is_digit
+
+    def rows(self, positions: Array) -> Array:
+        """Return the line numbers of characters."""
+        return np.searchsorted(self.line_ends, positions)
 
 
 @cache
@@ -95,29 +115,25 @@ def _kinds() -> NDArray[np.uint8]:
     return kinds
 
 
-def tokenize(lines: Sequence[str]) -> Tokens:
-    """Return the tokens of `lines`.
+def tokenize(text: TextBlock) -> Tokens:
+    """Return the tokens of lines.
 
     A token is the start of a word, a punctuation mark, or, in scripts without spaces, two
     neighboring characters. Case does not matter.
     """
-    codes = code_points([line[:MAX_CHARACTERS].lower() for line in lines])
-    kinds = character_kinds(codes)
-    is_word = kinds == WORD
+    is_word = text.kinds == WORD
     is_start = is_word.copy()
     is_start[1:] &= ~is_word[:-1]
-    is_start |= kinds >= MARK
+    is_start |= text.kinds >= MARK
     starts = np.flatnonzero(is_start)
-    line_ends = np.flatnonzero(codes == 10)
-    offsets = np.concatenate([[0], np.searchsorted(starts, line_ends)])
-    hashes = _hash(codes, kinds, is_start, starts) if len(starts) else np.zeros(0, np.uint64)
-    return Tokens(hashes, offsets, kinds[starts] != MARK)
+    offsets = np.concatenate([[0], np.searchsorted(starts, text.line_ends)])
+    hashes = _hash(text, is_start, starts) if len(starts) else np.zeros(0, np.uint64)
+    return Tokens(hashes, offsets, text.kinds[starts] != MARK)
 
 
-def _hash(
-    codes: NDArray[np.uint32], kinds: NDArray[np.uint8], is_start: NDArray[np.bool_], starts: Array
-) -> Hashes:
+def _hash(text: TextBlock, is_start: NDArray[np.bool_], starts: Array) -> Hashes:
     """Return the hash of each token: the sum of hashes of its characters and their positions."""
+    codes, kinds = text.codes, text.kinds
     positions = np.arange(len(codes)) - starts[np.maximum(np.cumsum(is_start) - 1, 0)]
     has_pair = np.zeros(len(codes), bool)  # the next character belongs to the same token
     has_pair[:-1] = (kinds[:-1] == UNSPACED) & (kinds[1:] == UNSPACED)
