@@ -22,13 +22,13 @@ from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 T = TypeVar("T")
 
-_TIMEOUT = timedelta(minutes=30)  # a process that does not answer for this long has failed
+_TIMEOUT = timedelta(minutes=30)  # a process that does not respond for this long has failed
 _RENDEZVOUS_TIMEOUT = timedelta(days=7)  # rank 0 may read a large corpus before it connects
 
 
 @dataclass(frozen=True)
 class Processes:
-    """Process group: rank of this process, and group size."""
+    """Process group, represented by the rank of this process and the group size."""
 
     rank: int = 0
     size: int = 1
@@ -64,7 +64,7 @@ class Processes:
         return values[0]
 
     def run_on_first(self, function: Callable[[], T]) -> T:
-        """Return the result of `function`, which only rank 0 calls.
+        """Call `function` on rank 0 and return its result in all processes.
 
         The other processes wait without a time limit; if rank 0 fails, the launcher ends them.
         """
@@ -87,7 +87,7 @@ class Processes:
         self._wait_for(firsts)
 
     def _wait_for(self, ranks: Sequence[int]) -> None:
-        """Wait without a time limit until the processes `ranks` have called this method, too."""
+        """Wait without a time limit until all processes in `ranks` have called this method."""
         number = next(_WAITS)  # the same in all processes
         store = _STORES[-1]
         if self.rank in ranks:
@@ -123,7 +123,7 @@ class Processes:
         return items[self.rank :: self.size]
 
     def merge_slices(self, results: Sequence[T]) -> list[T]:
-        """Gather the results for the `local_slice` of each process, in the original order."""
+        """Gather the results of all processes for their `local_slice`, in the original order."""
         slices = self.gather(list(results))
         n_items = sum(map(len, slices))
         return [slices[i % self.size][i // self.size] for i in range(n_items)]
@@ -136,9 +136,8 @@ _WAITS = itertools.count()
 _POLL_SECONDS = 0.05
 
 
-# torch 2.13 holds the GIL while it frees a process group and waits for a thread of the group, which
-# may be waiting for the GIL. This list keeps all groups alive, so that models that refer to one can
-# be freed at any time.
+# This list keeps all process groups alive to avoid a deadlock: when torch 2.13 frees a group, it
+# holds the GIL while it waits for a thread of the group, and this thread may need the GIL.
 _GROUPS: list[object] = []
 
 

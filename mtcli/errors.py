@@ -17,7 +17,7 @@ class MtcliError(Exception):
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal that ends the program at once; the message, if any, is printed."""
+    """A signal that ends the program immediately; the message, if any, is printed."""
 
     def __init__(self, signal: int, message: str = "") -> None:
         super().__init__(message)

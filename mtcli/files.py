@@ -29,9 +29,9 @@ def atomic_write(path: Path) -> Iterator[Path]:
         temporary.chmod(mode)  # undo the owner-only mode that some libraries set
         _flush(temporary)
         temporary.replace(path)
-        _flush(path.parent)  # the rename must survive a power failure as well
+        _flush(path.parent)  # so that the rename survives a power failure
     except BaseException as error:
-        with suppress(OSError):  # the file may not be removable either
+        with suppress(OSError):  # removing the file may fail, too
             temporary.unlink(missing_ok=True)
         if not isinstance(error, OSError):
             raise

@@ -30,7 +30,7 @@ except ImportError:  # Windows
 _CGROUPS = Path("/sys/fs/cgroup")
 _OWN_CGROUPS = Path("/proc/self/cgroup")
 
-_MATRIX_SIZE = 512  # for measuring the speed; the size of a typical layer
+_MATRIX_SIZE = 512  # for measuring the speed; similar to the size of a layer
 _MEASURING_SECONDS = 0.2
 _GPU_QUERY = ["--query-gpu=name,memory.total", "--format=csv,noheader,nounits"]
 _GPU_QUERY_TIMEOUT = 2.0  # seconds
@@ -111,8 +111,8 @@ def _memory_limits() -> Iterator[int]:
 def _control_groups(controller: str = "") -> list[Path]:
     """Return the directories of the process's control group and of all its parents.
 
-    Every level can set a limit. Version 2 has one tree, version 1 one tree per `controller`. A
-    container may see the path of its group on the host; if so, only the top directory exists.
+    Every level can set a limit. Version 2 has a single tree; version 1 has one tree per
+    `controller`. In a container, the path may be that of the host, where only the root exists.
     """
     root = _CGROUPS / controller
     for line in _read(_OWN_CGROUPS).splitlines():
@@ -133,9 +133,9 @@ def _read(path: Path) -> str:
 
 
 def _measure_gflops() -> float:
-    """Return the best speed of many short matrix products.
+    """Return the highest speed among many short matrix products.
 
-    Other processes slow down only some of the products.
+    Other processes may slow down some of the products, but not all of them.
     """
     import numpy as np
 
@@ -199,10 +199,10 @@ def choose_device(name: str) -> "torch.device":
 
 @contextmanager
 def tuned_allocator() -> Iterator[None]:
-    """Run the block with CPU settings for fast training: freed buffers are kept, no denormals.
+    """Run the block with CPU settings for fast training: keep freed memory, flush denormals to 0.
 
-    By default, glibc returns large buffers to the kernel when they are freed, and the kernel
-    clears them when they are allocated again, which takes a tenth of the step time.
+    By default, glibc returns large buffers to the kernel when they are freed. The kernel clears
+    them when they are allocated again, which takes a tenth of the time of a training step.
     """
     import torch
 
@@ -219,7 +219,7 @@ def tuned_allocator() -> Iterator[None]:
 
 
 def peak_memory(device: "torch.device") -> int:
-    """Return the peak memory use of a CUDA device, else of this process, in bytes; 0 if unknown."""
+    """Return the peak memory in bytes of a CUDA device, or else of this process; 0 if unknown."""
     import torch
 
     if device.type == "cuda":

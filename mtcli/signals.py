@@ -1,4 +1,4 @@
-"""Handling of signals that end a command: SIGINT (Ctrl-C), SIGTERM, SIGHUP (terminal closed)."""
+"""Handling of the signals SIGINT (Ctrl-C), SIGTERM and SIGHUP (terminal closed)."""
 
 import os
 import signal
@@ -19,10 +19,10 @@ _THREAD_NAME = "mtcli-work"
 
 @contextmanager
 def handle_signals(handler: Handler) -> Iterator[None]:
-    """Run the block with `handler` for the signals that end a command.
+    """Run the block with `handler` as the handler of SIGINT, SIGTERM and SIGHUP.
 
-    Ignored signals stay ignored: SIGHUP under nohup, SIGINT in a background job of a script. Only
-    the main thread can handle signals; in other threads the block runs without `handler`.
+    Signals that are ignored stay ignored: SIGHUP under nohup, SIGINT in background jobs of scripts.
+    Python handles signals in the main thread only; in other threads, this function does nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -42,8 +42,9 @@ def handle_signals(handler: Handler) -> Iterator[None]:
 def raise_on_signals(message: str) -> Iterator[None]:
     """Run the block so that a signal raises `Interrupted` with `message`.
 
-    The block must not need to save or clean up anything: a signal during an import ends the process
-    immediately, because extension modules replace exceptions that are raised while they load.
+    Use this only for blocks that do not need to save or clean up anything. A signal during an
+    import ends the process immediately, because extension modules replace exceptions that are
+    raised while they load.
     """
 
     def handle(number: int, frame: FrameType | None) -> None:
@@ -68,11 +69,11 @@ def is_importing(frame: FrameType | None) -> bool:
 
 
 def run_interruptibly(function: Callable[[], T]) -> T:
-    """Return the result of `function`; let signal handlers raise exceptions while it runs.
+    """Return the result of `function`; signal handlers can raise exceptions while it runs.
 
-    Python runs signal handlers in the main thread, after calls into C++ have returned. Therefore
-    `function` runs in a separate thread, which keeps running if a handler raises: see
-    `has_background_thread`.
+    Python runs signal handlers in the main thread, but not during a call into C++. Therefore,
+    `function` runs in a separate thread. This thread keeps running if a handler raises an
+    exception: see `has_background_thread`.
     """
     results: list[T] = []
     errors: list[BaseException] = []

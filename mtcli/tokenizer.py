@@ -37,7 +37,7 @@ DEFAULT_SPECIAL_IDS = SpecialIds()
 
 
 class Tokenizer:
-    """Vocabulary of one or both languages. Symbols such as </s> in a text are ordinary text."""
+    """Tokenizer of one or both languages. Symbols such as </s> in a text are ordinary text."""
 
     def __init__(self, model: bytes) -> None:
         self.model = model
@@ -62,8 +62,8 @@ class Tokenizer:
     def tokenize_batch(self, texts: Sequence[str]) -> list[list[str]]:
         """Return the pieces of each text.
 
-        The text is converted to ids first: when asked for strings, SentencePiece returns unknown
-        characters unchanged, and a </s> among them would end the sentence.
+        The text is first converted to ids. If SentencePiece returned strings, they would include
+        unknown characters unchanged, and a </s> among them would end the sentence.
         """
         rows = self._processor.encode([replace_surrogates(text) for text in texts], num_threads=1)
         return [[self.vocabulary[i] for i in row] for row in rows]
@@ -80,7 +80,7 @@ class Tokenizer:
     @property
     def is_bpe(self) -> bool:
         """Whether this is a BPE model, not a unigram model."""
-        # BPE scores are merge ranks, counted down from 0; unigram scores are log-probabilities.
+        # BPE scores are negative merge ranks (0, -1, ...); unigram scores are log-probabilities.
         scores = [self.score(i) for i in range(len(self)) if self.is_plain(i)]
         return all(score == round(score) for score in scores)
 
@@ -108,7 +108,7 @@ class Tokenizer:
 
     def detokenize_batch(self, rows: Sequence[Sequence[str]]) -> list[str]:
         """Return the text of each row of pieces."""
-        # SentencePiece cannot decode []: its first element would distinguish pieces from ids.
+        # SentencePiece cannot decode []: it checks the first element to tell pieces from ids.
         non_empty = [list(row) for row in rows if row]
         texts = iter(self._processor.decode(non_empty, num_threads=1) if non_empty else [])
         return [cast(str, next(texts)) if row else "" for row in rows]
@@ -148,7 +148,7 @@ def replace_surrogates(text: str) -> str:
 
 
 def normalizer(rule: str) -> Callable[[str], str]:
-    """Return the function that SentencePiece applies to a text before tokenization."""
+    """Return the normalization function that SentencePiece applies before tokenization."""
     normalize: Callable[[str], str] = sentencepiece.SentencePieceNormalizer(
         rule_name=rule
     ).normalize
@@ -166,7 +166,7 @@ def train_tokenizers(
 
 
 def load_trained_tokenizer(path: Path) -> Tokenizers:
-    """Return the user's SentencePiece model as the tokenizer of both languages.
+    """Load a SentencePiece model of the user as the tokenizer of both languages.
 
     Missing special symbols are added: by default, SentencePiece defines no padding symbol.
     """
@@ -189,8 +189,8 @@ def load_trained_tokenizer(path: Path) -> Tokenizers:
 def _control_piece(symbol: str) -> bytes:
     """Return the bytes that add a control symbol when appended to a serialized SentencePiece model.
 
-    A serialized protocol buffer can be extended: elements of repeated fields accumulate. Field 1 of
-    a model is a piece; its fields are 1: text, 2: score, 3: type, where 3 means control symbol.
+    Appending to a serialized protocol buffer adds elements to its repeated fields. Field 1 of a
+    model is a piece. The fields of a piece are 1: text, 2: score, 3: type (3 for control symbols).
     """
     name = symbol.encode()
     piece = b"\x0a" + bytes([len(name)]) + name + b"\x15" + bytes(4) + b"\x18\x03"
@@ -264,6 +264,6 @@ def _training_error(options: "TokenizerConfig", reason: str) -> ConfigError:
         return ConfigError(f"SentencePiece cannot train on this text: {reason.strip()}")
     return ConfigError(
         f"tokenizer.vocab_size={options.vocab_size} is too small: the bytes and characters of "
-        f"this text need {required[1]} pieces",
+        f"this text require {required[1]} pieces",
         hint="raise tokenizer.vocab_size, or lower tokenizer.character_coverage",
     )

@@ -60,8 +60,8 @@ def test_an_override_takes_precedence_over_the_file_and_the_file_over_the_defaul
             DATA + "train: {device: gpu}",
             "train.device: must be auto, cpu, mps, cuda or cuda:N (got 'gpu')",
         ),
-        ("train: {}", "data.train: required; give SOURCE and TARGET"),
-        ("data: {}", "data.train: required; give SOURCE and TARGET"),
+        ("train: {}", "data.train: required; pass SOURCE and TARGET"),
+        ("data: {}", "data.train: required; pass SOURCE and TARGET"),
         (
             "data: {train: [a, b, c]}",
             "data.train: must be a corpus name, two files [source, target]",

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 import corpus_files
 from corpus_files import WRITERS
-from mtcli.data.formats import FORMATS, Languages, Location, hf, open_corpus
+from mtcli.data.formats import FORMATS, Languages, Location, open_corpus
+from mtcli.data.formats import hub as hub_format
 from mtcli.data.formats.base import join_lines
 from mtcli.data.formats.languages import language_of_file, match_language
 from mtcli.data.formats.wmt import read_test_set
@@ -482,13 +483,13 @@ def hub(tmp_path, tmp_path_factory, monkeypatch):
         builder.hash = "0123456789" * 4
         return builder
 
-    monkeypatch.setattr(hf, "load_builder", load_builder)
+    monkeypatch.setattr(hub_format, "load_builder", load_builder)
     return requested
 
 
 def test_a_dataset_on_the_hub_is_streamed(hub):
     opened = open_corpus(["hf:wmt/wmt14/de-en@main#validation"], EN_DE)
-    assert hub == [hf.HubName("wmt/wmt14", "de-en", "main")]
+    assert hub == [hub_format.HubName("wmt/wmt14", "de-en", "main")]
     assert opened.version == "0123456789" * 4
     assert opened.descriptions == (
         "wmt/wmt14/de-en@main: Hugging Face hub, split validation, "
@@ -496,12 +497,12 @@ def test_a_dataset_on_the_hub_is_streamed(hub):
     )
     assert list(opened.rows) == [("validation", "x"), *PAIRS]
     assert next(open_corpus(["hf:wmt14/de-en"], EN_DE).rows) == ("train", "x")
-    assert hub[1] == hf.HubName("wmt14", "de-en", None)
+    assert hub[1] == hub_format.HubName("wmt14", "de-en", None)
 
 
 def test_a_hub_name_with_two_parts_is_a_namespace_and_a_dataset(hub):
     open_corpus(["hf:someone/corpus"], EN_DE)
-    assert hub == [hf.HubName("someone/corpus", None, None)]
+    assert hub == [hub_format.HubName("someone/corpus", None, None)]
 
 
 def test_reading_local_files_leaves_no_datasets_cache(tmp_path, monkeypatch):

@@ -140,7 +140,7 @@ def test_the_estimated_steps_fill_the_remaining_time(tiny_config, tmp_path, cloc
     # A step takes 1 s, and every fourth step is followed by a validation that takes 1 s.
     assert estimate(0) - estimate(5) == 5 * 60 / 1.25
     assert 300 < estimate(0) < 10 * 60 / 1.25
-    with pytest.raises(ConfigError, match="leave time for fewer than 4 steps"):
+    with pytest.raises(ConfigError, match="there is time for fewer than 4 steps"):
         estimate(9.9)
 
 
@@ -517,7 +517,7 @@ def test_averaged_models_must_match_and_give_the_mean_of_their_weights(tiny_conf
         torch.testing.assert_close(tensor, (one[name] + two[name]) / 2)
     with pytest.raises(CheckpointError, match="already exists"):
         average_models([tmp_path / "1", tmp_path / "2"], tmp_path / "mean")
-    with pytest.raises(CheckpointError, match="has fewer than two saved sets of weights"):
+    with pytest.raises(CheckpointError, match="contains fewer than two sets of weights"):
         average_models([tmp_path / "1"], tmp_path / "new")
     wider = with_overrides(tiny_config, [("model.d_model", 32)])
     run(wider, tmp_path / "wider")

@@ -12,7 +12,7 @@ import pytest
 
 import corpus_files
 from corpus_files import WRITERS
-from mtcli.data.formats import Languages, hf, open_corpus
+from mtcli.data.formats import Languages, hub, open_corpus
 from mtcli.errors import DataError
 
 EN_DE = Languages("en", "de")
@@ -284,10 +284,10 @@ LINES = os.urandom(3000).hex().encode() + b"\n"
 @pytest.mark.parametrize(
     ("members", "change", "name", "message"),
     [
-        ({"../x.en": b"a\n", "x.de": b"a\n"}, None, "x.zip", "the member ../x.en leads outside"),
-        ({"/x.en": b"a\n", "x.de": b"a\n"}, None, "x.zip", "the member /x.en leads outside"),
-        ({"C:\\x.en": b"a\n"}, None, "x.zip", "x.en leads outside the archive"),
-        ({"x.en": b"a\n", "x.de": b"a\n"}, encrypt, "x.zip", "x.zip, member x.en: encrypted"),
+        ({"../x.en": b"a\n", "x.de": b"a\n"}, None, "x.zip", "the member ../x.en points outside"),
+        ({"/x.en": b"a\n", "x.de": b"a\n"}, None, "x.zip", "the member /x.en points outside"),
+        ({"C:\\x.en": b"a\n"}, None, "x.zip", "x.en points outside the archive"),
+        ({"x.en": b"a\n", "x.de": b"a\n"}, encrypt, "x.zip", "x.zip, member x.en is encrypted"),
         ({"x.en": LINES, "x.de": LINES}, declare_bomb, "x.zip", "expand to 2,147,483,648 bytes"),
         ({"x.en": LINES, "x.de": LINES}, truncate, "x.zip", "x.zip: not a complete zip archive"),
         ({"x.en": LINES, "x.de": LINES}, damage, "x.zip", "member x.en, line 1: the zip data"),
@@ -357,7 +357,7 @@ def test_hub_errors_have_a_hint(monkeypatch, error, message):
     def fail(_):
         raise error
 
-    monkeypatch.setattr(hf, "load_builder", fail)
+    monkeypatch.setattr(hub, "load_builder", fail)
     text = read("hf:x/y#dev")
     assert text.startswith("cannot open hf:x/y: ")
     assert message in text

@@ -295,7 +295,7 @@ def test_machines_with_different_pairs_are_refused(tiny_config, tmp_path, tokeni
     prepared = Preparation(tiny_config, context.cache)
     summary = prepared.summary
     other = replace(summary, digest="other pairs")
-    with pytest.raises(DataError, match="the machines have different sentence pairs"):
+    with pytest.raises(DataError, match="the corpus is not the same on all machines"):
         open_run._prepare_data(prepared, other, tokenizers, context, ignore)
     assert open_run._prepare_data(prepared, summary, tokenizers, context, ignore).n_pairs == 54
 

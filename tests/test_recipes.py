@@ -69,7 +69,7 @@ def test_config_prints_the_complete_reference():
         (
             ["train", "--out", "x", "--config", "demo"],
             "recipe demo: data/demo/train.en is not in the current directory\n"
-            "  hint: give a corpus: mtcli train SOURCE TARGET --config demo --out DIR\n",
+            "  hint: pass a corpus: mtcli train SOURCE TARGET --config demo --out DIR\n",
         ),
         (
             ["train", "--out", "x", "--config", "transformer-base", "--dry-run"],

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mtcli.cli.base import INPUT_OUTPUT, Command, Quiet, SourceLang, TargetLang, app
-from mtcli.errors import DataError
+from mtcli.cli.metric_options import AsJson
+from mtcli.cli.report_options import Report
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,20 +51,10 @@ def check(
             rich_help_panel=INPUT_OUTPUT,
         ),
     ] = None,
-    report: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Write the result to a new HTML file.",
-            show_default="none",
-            rich_help_panel=INPUT_OUTPUT,
-        ),
-    ] = None,
+    report: Report = None,
     source_lang: SourceLang = None,
     target_lang: TargetLang = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON.", rich_help_panel=INPUT_OUTPUT)
-    ] = False,
+    as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Find problems in a corpus: misaligned lines, duplicates, wrong languages and more.
@@ -74,11 +65,13 @@ def check(
     from mtcli.data.formats.base import Languages
     from mtcli.data.quality.check import check_corpus
     from mtcli.data.quality.fix import fix_corpus, output_files
+    from mtcli.data.quality.report import check_page
     from mtcli.data.quality.text import format_fix, format_result
+    from mtcli.reporting.pages import check_page_path, write_page
 
     languages = Languages(source_lang, target_lang)
-    if report and report.exists():
-        raise DataError(f"{report} already exists", hint="choose another name for --report")
+    if report:
+        check_page_path(report)
     if fix:
         output_files(fix, find_languages([corpus], languages))  # fail before the work is done
     with _progress(is_visible=not quiet) as on_progress:
@@ -90,6 +83,8 @@ def check(
         )
         fixed = fix_corpus(checked, fix, on_progress) if fix else None
     result = checked.result
+    if report:
+        write_page(report, check_page(result))
     if as_json:
         values = {**result.to_dict(), **({"fix": fixed.to_dict()} if fixed else {})}
         typer.echo(json.dumps(values, ensure_ascii=False, indent=2))

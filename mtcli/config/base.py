@@ -41,12 +41,12 @@ class CorpusSource:
 
     @property
     def text_files(self) -> tuple[Path, ...]:
-        """The files of the corpora that are given as two text files."""
+        """Files of all corpora that consist of two text files."""
         return tuple(Path(name) for names in self.corpora if len(names) == 2 for name in names)
 
     @property
     def languages(self) -> tuple[str, str] | None:
-        """Suffixes of two text files, or their names if they have no suffix; otherwise None."""
+        """Languages of two text files, taken from the file names; None for other corpora."""
         if len(self.corpora[0]) != 2:
             return None
         source, target = (Path(name).name for name in self.corpora[0])
@@ -129,11 +129,11 @@ Side = Literal["source", "target"]
 
 @dataclass(frozen=True)
 class LinearGroup:
-    """Linear layers of the same shape, applied to the tokens of the same sides."""
+    """Linear layers that have the same shape and process the same tokens."""
 
     rows: int
     columns: int
-    sides: tuple[Side, ...]  # sides whose tokens pass through each layer
+    sides: tuple[Side, ...]  # sides whose tokens each layer processes
     n_layers: int = 1
     n_biases: int = 1  # bias vectors per layer
 
@@ -141,6 +141,14 @@ class LinearGroup:
     def n_parameters(self) -> int:
         """Total number of parameters in all layers."""
         return self.n_layers * self.rows * (self.columns + self.n_biases)
+
+
+@dataclass(frozen=True)
+class AlignmentHeads:
+    """Heads of one layer whose mean attention to the source gives the alignment."""
+
+    layer: int  # counted from 0, like the heads
+    heads: tuple[int, ...]
 
 
 class ModelConfig(Section):
@@ -178,7 +186,7 @@ class ModelConfig(Section):
     def settings_for_size(
         width: int, n_encoder_layers: int, n_decoder_layers: int
     ) -> dict[str, int]:
-        """Return the settings of a model of about this size."""
+        """Return the settings of a model of about the given size."""
 
     @property
     def n_positions(self) -> int | None:
@@ -186,11 +194,11 @@ class ModelConfig(Section):
         return None
 
     def check_length(self, max_length: int) -> None:
-        """Raise `ValueError` if the model cannot represent sentences of `max_length` pieces."""
+        """Raise `ValueError` if the model has no positions for `max_length` pieces."""
         del max_length
 
     def n_parameters(self, source_size: int, target_size: int) -> int:
-        """Return the number of parameters for vocabularies of these sizes."""
+        """Return the number of parameters with vocabularies of the given sizes."""
         n_vectors = {
             "all": source_size,
             "target": source_size + target_size,

@@ -9,18 +9,17 @@ from pydantic import ValidationError
 
 from mtcli.config.problems import Problem, explain_errors, explain_unknown_key, find_problems
 from mtcli.config.sections import Config
+from mtcli.config.yaml_errors import YAML_ERRORS, describe_yaml_error
 from mtcli.errors import ConfigError
 
 Setting = tuple[str, Any]  # a dotted key and its value
-# Errors of PyYAML, including those for invalid values such as `!!int ""` or the date 2020-13-01.
-YAML_ERRORS = (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, RecursionError)
 METADATA_KEYS = ("format", "mtcli")  # only in the config.yaml of a model
 
 
 class CommandLineSetting(tuple[str, Any]):
-    """Setting from the command line, with the option that error messages quote."""
+    """Setting from the command line, and the option as typed, for error messages."""
 
-    option: str  # as typed: "--set train.steps=5"
+    option: str  # such as "--set train.steps=5"
 
     def __new__(cls, key: str, value: Any, option: str) -> "CommandLineSetting":
         """Create the setting."""
@@ -117,8 +116,8 @@ def _is_caused_by(
 ) -> bool:
     """Return whether removing the settings of `keys` fixes `problem` without causing a new one.
 
-    An invalid value hides problems that involve several keys. If a new problem appears, `problem`
-    may be hidden rather than fixed.
+    While a value is invalid, problems that involve several keys are not reported. If a new problem
+    appears, `problem` may therefore be hidden instead of fixed.
     """
     try:
         remaining = find_problems(_apply([s for s in settings if s[0] not in keys], tree))
@@ -157,7 +156,7 @@ def _option_line(problem: Problem, setting: CommandLineSetting) -> str:
 
 
 def to_yaml(config: Config) -> str:
-    """Return YAML for `load_config` with all keys, including defaults."""
+    """Return the configuration as YAML, with all keys, including defaults."""
     return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
 
 
@@ -196,14 +195,6 @@ def _parse(text: str, *, origin: str) -> Any:
         return yaml.safe_load(text)
     except YAML_ERRORS as error:
         raise ConfigError(f"{origin} is not valid YAML: {describe_yaml_error(error)}") from error
-
-
-def describe_yaml_error(error: Exception) -> str:
-    """Return one line with the position and the cause of a YAML error."""
-    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
-        mark = error.problem_mark
-        return f"line {mark.line + 1}, column {mark.column + 1}: {error.problem}"
-    return " ".join(str(error).split())
 
 
 def _apply(settings: Iterable[Setting], tree: Any) -> Any:

@@ -63,7 +63,7 @@ def _explain(details: Mapping[str, Any]) -> Problem:
             known, got = context["expected_tags"], context["tag"]
             return Problem(f"{key}.arch", f"must be one of {known} (got {got!r})", kind)
         case "missing" if key in ("data", "data.train"):
-            hint = "give SOURCE and TARGET on the command line, or set it in the config file"
+            hint = "pass SOURCE and TARGET on the command line, or set it in the config file"
             return Problem("data.train", f"required; {hint}", kind)
         case _:
             return Problem(key, _text(key, details), kind)

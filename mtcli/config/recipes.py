@@ -39,7 +39,7 @@ class Recipe:
     def check_corpus(self, *, has_dev: bool) -> None:
         """Raise `DataError` if the corpus of the recipe is not in the current directory.
 
-        With `has_dev`, the dev files of the recipe are not needed.
+        If `has_dev` is true, the user has specified a dev set, so that of the recipe is not needed.
         """
         from mtcli.config.load import load_config  # slow, and shell completion does not need it
 
@@ -49,7 +49,7 @@ class Recipe:
             if not file.exists():
                 raise DataError(
                     f"recipe {self.name}: {file} is not in the current directory",
-                    hint=f"give a corpus: mtcli train SOURCE TARGET --config {self.name} --out DIR",
+                    hint=f"pass a corpus: mtcli train SOURCE TARGET --config {self.name} --out DIR",
                 )
 
 

@@ -1,4 +1,4 @@
-"""Generate configs/reference.yaml from the config sections; a test compares the two."""
+"""Generate configs/reference.yaml from the config sections; a test checks that it is up to date."""
 
 import textwrap
 from collections.abc import Iterator

@@ -22,7 +22,7 @@ class RnnConfig(ModelConfig):
     """Attention score: bilinear is Luong's "general" score, additive is Bahdanau's. With none, the
     decoder only receives the final state of the encoder."""
     input_feeding: bool = True
-    """Feed the attention output of each step to the next step. Training is faster without it."""
+    """Feed the attention output of each step to the next step. This makes training slower."""
 
     @property
     def n_gates(self) -> int:
@@ -71,9 +71,9 @@ class RnnConfig(ModelConfig):
     def settings_for_size(
         width: int, n_encoder_layers: int, n_decoder_layers: int
     ) -> dict[str, int]:
-        """Return the settings of a model of about this size.
+        """Return the settings of a model of about the given size.
 
-        Recurrent layers are larger than transformer layers, so the model has half as many.
+        The model has half as many layers as a transformer, because recurrent layers are larger.
         """
         return {
             "d_model": width,

@@ -13,6 +13,7 @@ from mtcli.errors import OptionsError
 
 FORMATS = ("text", "tsv", "jsonl")
 ENGINES = ("auto", "ctranslate2", "torch")
+ATTENTION_KINDS = ("cross", "decoder", "encoder")
 QUANTIZATIONS = ("int8", "int16", "float32", "float16", "bfloat16")
 _MAX_INT = 2**31 - 1
 
@@ -43,7 +44,7 @@ _INTEGERS = {"beam_size", "n_best", "max_length", "no_repeat_ngram", "top_k"}
 
 @dataclass(frozen=True)
 class Sampling:
-    """Draw each piece from the model's distribution instead of using beam search."""
+    """Options for sampling each piece from the model's distribution instead of beam search."""
 
     temperature: float = 1.0  # divides the logits: below 1 sharpens the distribution
     top_k: int = 0  # sample from the k most probable pieces; 0: from all
@@ -56,7 +57,7 @@ class Sampling:
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """Search options, including the details to return with each translation."""
+    """Options of beam search and sampling, and which details to return with each translation."""
 
     beam_size: int = 4
     n_best: int = 1
@@ -88,8 +89,8 @@ class SearchOptions:
     def limit(self, n_source: int, n_prefix: int = 0) -> int:
         """Return the maximum length of a translation in pieces, including the prefix.
 
-        The terms that depend on the source or the prefix are rounded up to multiples of eight, so
-        that sources of similar length have the same limit and can share a batch.
+        Lengths derived from the source or the prefix are rounded up to multiples of eight, so that
+        sources of similar length have the same limit and can share a batch.
         """
         ratio = self.max_length_ratio
         free = self.max_length if ratio is None else _round_up_to_eight(ratio * n_source)
@@ -97,8 +98,11 @@ class SearchOptions:
 
 
 def _check(name: str, value: Any, limits: Limits) -> None:
+    check_number(name, value, limits, is_integer=name in _INTEGERS)
+
+
+def check_number(name: str, value: Any, limits: Limits, *, is_integer: bool) -> None:
     """Raise `OptionsError` if `value` is not a number of the right kind within `limits`."""
-    is_integer = name in _INTEGERS
     kind = Integral if is_integer else Real
     is_number = isinstance(value, kind) and not isinstance(value, bool)
     if not is_number:
@@ -114,7 +118,7 @@ def _round_up_to_eight(number: float) -> int:
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """Engine that runs a model, and its device, precision and seed."""
+    """Options of the engine: its name, device, precision, threads and seed."""
 
     engine: str = "auto"
     device: str = "auto"

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from mtcli.config.base import Beta, CorpusSource, Float, Int, ModelConfig, Section
+from mtcli.config.metrics import BLEU_TOKENIZERS
 from mtcli.config.rnn import RnnConfig
 from mtcli.config.search import SEARCH_LIMITS, SearchOptions
 from mtcli.config.transformers import DecoderOnlyConfig, TransformerConfig
@@ -43,7 +44,7 @@ class DataConfig(Section):
     mappings such as {corpus: NAME} for several corpora. Paths are relative to the current
     directory."""
     dev: CorpusSource | None = None
-    """Corpus for validation, of any format. null: hold out pairs from `train`."""
+    """Dev corpus for validation, in any format. null: hold out pairs from `train`."""
     source_lang: str | None = Field(None, min_length=1)
     """Language code of the source, such as en or pt-BR. null: from file suffixes or the corpus."""
     target_lang: str | None = Field(None, min_length=1)
@@ -60,7 +61,8 @@ class DataConfig(Section):
     bpe: probability of skipping a merge, such as 0.1. unigram: exponent of the segmentation
     probabilities, such as 0.3; larger values favor the best segmentation."""
     word_dropout: Float = Field(0.0, ge=0, lt=1)
-    """Probability of replacing a source or decoder input piece with the unknown piece."""
+    """Probability that an input piece of the encoder or decoder is replaced with the unknown
+    piece."""
     streaming: bool = False
     """Train directly from the corpus, without counting or storing it. Pairs are shuffled only
     within blocks, and the dev pairs are the first ones. Set `train.steps` or `train.minutes`."""
@@ -90,8 +92,8 @@ class TokenizerConfig(Section):
     normalization: Literal["nmt_nfkc", "nfkc", "identity"] = "nmt_nfkc"
     """SentencePiece normalization rule, applied before tokenization."""
     sample_lines: Int = Field(200_000, gt=0)
-    """Maximum number of lines to train the tokenizer on: a random sample of a larger corpus. The
-    unigram trainer needs about 7 GB of memory per million lines."""
+    """Maximum number of lines to train the tokenizer on. From a larger corpus, a random sample is
+    used. The unigram trainer needs about 7 GB of memory per million lines."""
     model: Path | None = None
     """SentencePiece model to use for both languages instead of training one."""
 
@@ -100,13 +102,13 @@ class TrainConfig(Section):
     """Optimization, validation and checkpoints."""
 
     seed: Int = Field(1, ge=0, lt=2**63)
-    """Random seed. Data, settings and seed determine the trained weights."""
+    """Random seed. The trained weights depend only on the data, the settings and the seed."""
     device: str = "auto"
     """auto, cpu, mps, cuda or cuda:N. auto uses a GPU if available."""
     steps: Int = Field(1_500, gt=0)
-    """Number of weight updates. Learning rate decay ends at the last step."""
+    """Number of optimizer updates. The learning rate decay ends at the last step."""
     minutes: Float | None = Field(None, gt=0)
-    """Time budget in minutes. mtcli measures the speed and sets `steps` to the number that fits."""
+    """Time budget in minutes. mtcli measures the training speed and sets `steps` accordingly."""
     start_from: Path | None = None
     """Model directory to initialize weights and vocabulary from. null: random initialization."""
     freeze: tuple[str, ...] = ()
@@ -135,27 +137,31 @@ class TrainConfig(Section):
     final_rate: Float = Field(0.0, ge=0, le=1)
     """Learning rate at the end of the decay, as a fraction of the peak."""
     label_smoothing: Float = Field(0.1, ge=0, lt=1)
-    """Probability mass of each label that is distributed over the entire vocabulary."""
+    """Label smoothing: probability taken from each label and spread over the vocabulary."""
     max_norm: Float | None = Field(1.0, gt=0)
     """Maximum gradient norm; larger gradients are clipped. null disables clipping."""
     validate_every: Int = Field(500, gt=0)
     """Steps between validations. Each validation writes a checkpoint."""
     validate_pairs: Int = Field(500, gt=0)
     """Number of dev pairs that each validation translates with greedy search for BLEU and chrF."""
-    metric: Literal["bleu", "chrf", "loss"] = "bleu"
-    """Dev metric that selects the best weights and that `patience` monitors."""
+    metric: Literal["bleu", "chrf", "chrf++", "ter", "loss"] = "bleu"
+    """Dev metric that selects the best weights and that `patience` monitors. Validation computes
+    BLEU, chrF and this metric."""
+    bleu_tokenizer: str | None = None
+    """Tokenizer of BLEU in validation, as in sacreBLEU. null: from the target language; 13a for
+    languages with spaces between words."""
     patience: Int | None = Field(None, gt=0)
     """Stop after this many validations without improvement. null disables early stopping."""
     ema: Beta | None = None
-    """Decay of an exponential moving average of the weights, such as 0.999. The average is
-    validated and saved instead of the weights. null disables it."""
+    """Decay rate of an exponential moving average of the weights, such as 0.999. mtcli validates
+    and saves the average instead of the weights themselves. null disables it."""
     average: Int = Field(1, gt=0)
-    """Number of validated checkpoints to average at the end. The average becomes the model if it is
-    better on the dev set."""
+    """Number of validated checkpoints to average at the end of training. The average is used if it
+    is better on the dev set."""
     average_of: Literal["best", "last"] = "last"
     """Validated weights to average: the best or the last ones."""
     keep_checkpoints: Int = Field(2, gt=0)
-    """Number of latest checkpoints to keep."""
+    """Number of most recent checkpoints to keep."""
     save_minutes: Float = Field(15, gt=0)
     """Maximum time between two checkpoints, in minutes."""
     max_rollbacks: Int = Field(3, ge=0)
@@ -165,10 +171,17 @@ class TrainConfig(Section):
     """Precision of the computation; the weights are float32. auto: bfloat16 on GPUs that support
     it, otherwise float32."""
     compile: bool = False
-    """Compile the model with torch.compile: faster steps after minutes of compilation."""
+    """Compile the model with torch.compile. Steps are faster, but compiling takes minutes."""
     sharding: Literal["none", "full"] = "none"
-    """With several processes, none: each holds the full model; full: each holds a shard (FSDP2).
-    """
+    """Distribution of the model over several processes. none: each process holds the full model.
+    full: each process holds a shard (FSDP2)."""
+
+    @field_validator("bleu_tokenizer")
+    @classmethod
+    def _check_bleu_tokenizer(cls, name: str | None) -> str | None:
+        if name is not None and name not in BLEU_TOKENIZERS:
+            raise ValueError(f"must be one of {', '.join(BLEU_TOKENIZERS)} (got {name!r})")
+        return name
 
     @field_validator("device")
     @classmethod
@@ -205,7 +218,7 @@ class SearchConfig(Section):
     """Maximum length of a translation as a multiple of the source length. null: only max_length
     applies."""
     no_repeat_ngram: Int = _search_field("no_repeat_ngram")
-    """Never repeat an n-gram of this many pieces in a translation. 0 disables it."""
+    """Do not repeat any n-gram of this many pieces in a translation. 0 disables it."""
     repetition_penalty: Float = _search_field("repetition_penalty")
     """Penalty for repeated pieces. 1 disables it."""
 

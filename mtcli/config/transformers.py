@@ -4,7 +4,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from mtcli.config.base import Float, Int, LinearGroup, ModelConfig, Side
+from mtcli.config.base import AlignmentHeads, Float, Int, LinearGroup, ModelConfig, Side
 
 NORM_EPSILON = 1e-5  # added to the variance or mean square in every norm
 
@@ -51,7 +51,7 @@ class AttentionConfig(ModelConfig):
     """Dropout after the activation function of the feed-forward layers."""
 
     def check_length(self, max_length: int) -> None:
-        """Raise `ValueError` if the model cannot represent sentences of `max_length` pieces."""
+        """Raise `ValueError` if the model has no positions for `max_length` pieces."""
         if self.n_positions is not None and self.n_positions < max_length:
             needed = max_length * self.max_positions // self.n_positions
             raise ValueError(
@@ -74,7 +74,7 @@ class AttentionConfig(ModelConfig):
         return [2.0 ** (-8 * head / self.n_heads) for head in range(1, self.n_heads + 1)]
 
     def _describe(self) -> str:
-        """Return the width, the heads and all options that differ from the default."""
+        """Return the width, the number of heads and all options that differ from the defaults."""
         heads = f"{self.n_heads} heads" if self.n_heads > 1 else "1 head"
         options = {
             f"positions: {self.positions}": self.positions != "sinusoidal",
@@ -155,12 +155,13 @@ class TransformerConfig(AttentionConfig):
         return self.max_positions if self.positions == "learned" else None
 
     @property
-    def alignment_layer(self) -> int:
-        """Decoder layer whose cross-attention gives the word alignment: the last one.
+    def default_alignment_heads(self) -> AlignmentHeads:
+        """Heads whose mean cross-attention gives the alignment: all heads of the last layer.
 
-        It agrees best with IBM Model 1, measured on the demo model and two Multi30k models.
+        The last layer agrees best with IBM Model 1, measured on the demo model and two Multi30k
+        models.
         """
-        return self.n_decoder_layers - 1
+        return AlignmentHeads(self.n_decoder_layers - 1, tuple(range(self.n_heads)))
 
     @property
     def residual_scales(self) -> tuple[float, float]:
@@ -203,7 +204,7 @@ class TransformerConfig(AttentionConfig):
     def settings_for_size(
         width: int, n_encoder_layers: int, n_decoder_layers: int
     ) -> dict[str, int]:
-        """Return the settings of a model of about this size."""
+        """Return the settings of a model of about the given size."""
         return {
             "d_model": width,
             "d_feed_forward": 4 * width,
@@ -235,9 +236,9 @@ class DecoderOnlyConfig(AttentionConfig):
         return self.max_positions // 2 if self.positions == "learned" else None
 
     @property
-    def alignment_layer(self) -> int:
-        """Layer whose attention to the source gives the word alignment: the second-to-last."""
-        return max(0, self.n_layers - 2)
+    def default_alignment_heads(self) -> AlignmentHeads:
+        """Heads whose mean attention to the source gives the alignment: second-to-last layer."""
+        return AlignmentHeads(max(0, self.n_layers - 2), tuple(range(self.n_heads)))
 
     @property
     def predicted_sides(self) -> tuple[Side, ...]:
@@ -273,7 +274,7 @@ class DecoderOnlyConfig(AttentionConfig):
     def settings_for_size(
         width: int, n_encoder_layers: int, n_decoder_layers: int
     ) -> dict[str, int]:
-        """Return the settings of a model of about this size."""
+        """Return the settings of a model of about the given size."""
         n_layers = n_encoder_layers + n_decoder_layers
         return {"d_model": width, "d_feed_forward": 4 * width, "n_layers": n_layers}
 

@@ -1,8 +1,8 @@
 """Data augmentation: subword regularization and word dropout.
 
-SentencePiece can sample segmentations too, but since 0.2.2 its samples differ between processes
-regardless of the seed, so runs would not be reproducible. Both sampling algorithms work word by
-word, because no piece extends across a word boundary.
+SentencePiece can also sample segmentations. Since version 0.2.2, however, its samples differ
+between processes even with the same seed, so runs would not be reproducible. The algorithms in this
+module work word by word, because no piece extends across a word boundary.
 """
 
 import math
@@ -23,7 +23,7 @@ Edge = tuple[int, int, float]  # start of a piece, its id, cumulative probabilit
 
 
 class Augmentation:
-    """Augmentation of the pairs in a batch. The seed determines the result."""
+    """Augments the pairs of a batch. The result depends only on the pairs and the seed."""
 
     def __init__(self, tokenizers: Tokenizers, options: DataConfig) -> None:
         self.word_dropout = options.word_dropout
@@ -50,7 +50,7 @@ class Augmentation:
     def _sample_side(
         self, sampler: "SubwordSampler", rows: Sequence[IdArray], seed: list[int]
     ) -> list[IdArray]:
-        """Return sampled rows; a sample longer than `max_length` is replaced by the original."""
+        """Return sampled rows; keep the original if a sample is longer than `max_length`."""
         without_eos = [row[:-1].tolist() for row in rows]
         return [
             np.array([*sample, self.special.eos], dtype=np.int32)
@@ -73,7 +73,7 @@ class Augmentation:
 
 
 class SubwordSampler:
-    """Sampler of segmentations: BPE-dropout or unigram sampling, depending on the tokenizer."""
+    """Samples segmentations with BPE-dropout or unigram sampling, depending on the tokenizer."""
 
     def __init__(self, tokenizer: Tokenizer, strength: float) -> None:
         self._pieces = tokenizer.vocabulary
@@ -82,7 +82,7 @@ class SubwordSampler:
         self._sampler: BpeDropout | UnigramSampling = sampler(tokenizer, strength)
 
     def sample(self, rows: Sequence[Sequence[int]], seed: int | list[int]) -> list[list[int]]:
-        """Return the ids of resampled segmentations of `rows`; `seed` determines the result."""
+        """Return the ids of sampled segmentations of `rows`; the same seed gives the same ids."""
         uniform = _uniform_numbers(np.random.default_rng(seed)).__next__
         return [self._sample_row(row, uniform) for row in rows]
 
@@ -152,7 +152,7 @@ class UnigramSampling:
         lattice = self._lattices.get(word)
         if lattice is None:
             lattice = self._build_lattice(word)
-            # No eviction is needed: frequent words occur early.
+            # The cache never evicts words: frequent words occur early and are already in it.
             if len(self._lattices) < _MAX_CACHED_WORDS and len(word) <= _MAX_CACHED_LENGTH:
                 self._lattices[word] = lattice
         ids: list[int] = []

@@ -1,4 +1,4 @@
-"""Batches of pairs with similar lengths. The seed determines their content and order.
+"""Batches of pairs with similar lengths, whose content and order depend only on the seed.
 
 Target tokens are the labels that count in the loss: target pieces and EOS, without padding.
 """
@@ -30,7 +30,7 @@ class Batch:
     labels: Tensor  # [B, T]: pieces, EOS, IGNORE_INDEX; expected output of the decoder
     n_target_tokens: int  # labels that count in the loss
     n_tokens: int  # source and target positions without padding
-    seed: int = 0  # dropout seed of this pass, independent of earlier batches
+    seed: int = 0  # random seed for the dropout of this batch
     pad_id: int = DEFAULT_SPECIAL_IDS.pad
 
     @property
@@ -47,7 +47,7 @@ class Batch:
         return self._with_tensors(*(tensor.pin_memory() for tensor in self._tensors()))
 
     def micro_batch(self, index: int, n: int) -> "Batch":
-        """Return every n-th pair from `index` on; the n gradients sum to that of the batch."""
+        """Return every n-th pair, starting at `index`; the n gradients add up to the batch's."""
         rows = slice(index, None, n)
         source, target_in, labels = self.source[rows], self.target_in[rows], self.labels[rows]
         n_target_tokens = int((labels != IGNORE_INDEX).sum())
@@ -81,7 +81,7 @@ START = DataPosition()
 
 @dataclass(frozen=True)
 class Group:
-    """The batches that this process computes in one step, and the data position after them."""
+    """The batches of this process in one step, and the data position after them."""
 
     batches: list[Batch]
     after: DataPosition
@@ -97,7 +97,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Shard:
-    """Part of every step that this process computes: part `rank` (from 0) of `size`."""
+    """Part of each step that this process computes: number `rank` (from 0) of `size` parts."""
 
     rank: int = 0
     size: int = 1
@@ -138,7 +138,7 @@ class BatchStream:
     augmentation: Augmentation | None = None
 
     def groups(self, start: DataPosition = START) -> Iterator[Group]:
-        """Yield one group of batches per step, starting at position `start`."""
+        """Yield one group of batches per step, starting at data position `start`."""
         planned: list[PlannedBatch] = []
         position = start
         while True:
@@ -154,7 +154,7 @@ class BatchStream:
             position = DataPosition(position.epoch + 1)
 
     def largest(self) -> Batch:
-        """Return this process's part of the largest batch of the first block."""
+        """Return the part of this process of the largest batch in the first block."""
         corpus = next(self.corpus.blocks())
         source, target = corpus.source.lengths(), corpus.target.lengths()
         plan = self._plan(corpus, START)
@@ -162,7 +162,7 @@ class BatchStream:
         return self._local_batches([(corpus, rows, self.seed)] * self.n_batches)[0]
 
     def _plan(self, corpus: EncodedCorpus, position: DataPosition) -> BatchPlan:
-        # Block 0 has the same seed as in versions without blocks, so their runs can be resumed.
+        # Do not add block 0 to the seed, so that runs of versions without blocks can be resumed.
         block = [position.block] if position.block else []
         random = np.random.default_rng([self.seed, position.epoch, *block])
         return plan_epoch(corpus, self.budget, random)
@@ -172,11 +172,12 @@ class BatchStream:
         return _mix_seed(self.seed, position.epoch, number, *block)
 
     def _local_batches(self, planned: list[PlannedBatch]) -> list[Batch]:
-        """Return this process's part: complete batches if they divide evenly, else a part of each.
+        """Return the part of this process: entire batches, or a part of each batch.
 
-        Pairs of a batch are sorted by length, so taking every n-th pair balances the work. If a
-        batch has fewer pairs than there are processes, some processes get a pair without labels,
-        because every process must take part in the gradient all-reduce.
+        A process gets entire batches if all processes can get equally many. Otherwise, it gets
+        every n-th pair of each batch; the pairs are sorted by length, so this balances the work.
+        If a batch has fewer pairs than there are processes, some processes get a pair without
+        labels, because every process must take part in the gradient all-reduce.
         """
         rank, size = self.shard.rank, self.shard.size
         if len(planned) % size == 0:
@@ -209,7 +210,7 @@ def batches_in_order(corpus: EncodedCorpus, budget: int) -> Iterator[Batch]:
 def collate(
     corpus: EncodedCorpus, rows: Rows, seed: int = 0, augmentation: Augmentation | None = None
 ) -> Batch:
-    """Return a batch of the pairs in `rows`, augmented unless `augmentation` is None."""
+    """Return a batch of the pairs in `rows`, with data augmentation unless it is None."""
     sources = [corpus.source[row] for row in rows]
     targets = [corpus.target[row] for row in rows]
     if augmentation:

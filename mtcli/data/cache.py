@@ -1,7 +1,7 @@
 """Cache of prepared training data: one directory per entry, named after a hash of its inputs.
 
-An entry gets its final name only when it is complete, and its files have checksums, so partial and
-damaged entries are never used.
+An entry gets its final name only when it is complete, and its files have checksums. Incomplete and
+damaged entries are therefore never used.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ _ABANDONED_SECONDS = 24 * 3600  # age at which a partial entry is assumed to be 
 
 @dataclass(frozen=True)
 class CacheEntry:
-    """A complete entry: a directory of files, and values that were saved with them."""
+    """A complete entry: a directory of files, and the values that were saved with it."""
 
     path: Path
     values: dict[str, Any]
@@ -103,7 +103,7 @@ class DataCache:
 
     @contextmanager
     def _partial(self) -> Iterator[Path]:
-        """Run the block with a new directory for an entry; then remove it unless it was renamed."""
+        """Run the block with a new directory for an entry; remove it unless it was renamed."""
         partial = self.directory / f".{_PREFIX}{secrets.token_hex(8)}{_PARTIAL}"
         try:
             self.remove_abandoned()
@@ -133,6 +133,6 @@ def file_digest(path: Path) -> str:
 
 
 def _checksums(directory: Path) -> dict[str, str]:
-    """Return a hash of each file except the manifest; do not follow symbolic links."""
+    """Return a hash of each file except the manifest; ignore symbolic links."""
     names = [entry.name for entry in os.scandir(directory) if entry.is_file(follow_symlinks=False)]
     return {name: file_digest(directory / name) for name in sorted(names) if name != _MANIFEST}

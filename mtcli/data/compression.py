@@ -20,12 +20,13 @@ _MAGIC = {
     "xz": b"\xfd7zXZ\x00",
     "zstd": b"\x28\xb5\x2f\xfd",
 }
-_BZIP2_BLOCKS = (b"1AY&SY", b"\x17rE8P\x90")  # at byte 4, because text can also start with BZh
+_BZIP2_BLOCKS = (b"1AY&SY", b"\x17rE8P\x90")  # checked at byte 4: text can also start with BZh
 _BUFFER = 1 << 20
-_ZSTD_READ = 1 << 12  # bytes per read: pyarrow loses the data of a read that fails
+_ZSTD_READ = 1 << 12  # bytes per read; small, because pyarrow loses the data of a failed read
 _DAMAGED_HINT = "copy or download the file again"
 
 Read = Callable[[int], bytes]
+OnRead = Callable[[int], None]  # receives the number of bytes of each read
 
 
 class DamagedFileError(DataError):
@@ -37,7 +38,7 @@ class DamagedFileError(DataError):
         self.label, self.problem, self.place = label, problem, place
 
     def at(self, place: str) -> "DamagedFileError":
-        """Return the same error with a position, such as "line 7"; keep an existing position."""
+        """Return the error with the position `place`, such as "line 7", unless it has one."""
         return DamagedFileError(self.label, self.problem, place=self.place or place)
 
 
@@ -50,16 +51,17 @@ class DecompressedReader(io.BufferedReader):
 
 
 class _StreamReader(DecompressedReader):
-    """Reader of a stream that can be opened only once, so `close` does not close it."""
+    """Reader of a stream that can be opened only once; `close` does not close the stream."""
 
     def close(self) -> None:
         """Keep the stream open; a pipe is closed when its last reference is deleted."""
 
 
 class _FullReads(io.RawIOBase):
-    """Raw stream in which only the last read can be short; unreadable data raises `DataError`.
+    """Raw stream that fills the buffer in every read but the last; raises `DataError` on failure.
 
-    All data before an error is returned first, so that readers can report the line of the error.
+    The error is raised after all data before it has been returned, so that readers can report the
+    line of the error.
     """
 
     def __init__(self, read: Read, files: Sequence[Any], label: str, kind: str) -> None:
@@ -95,12 +97,12 @@ class _FullReads(io.RawIOBase):
         if not self.closed:
             super().close()
             for file in self._files:
-                with suppress(Exception):  # all data has been read, or the error is known
+                with suppress(Exception):  # the caller already has all data or an earlier error
                     file.close()
 
 
 def _explain(error: Exception, label: str, kind: str) -> DataError | None:
-    """Return the user error for an exception from a decompressor or a file; None if it is a bug."""
+    """Convert an exception from a decompressor or a file to a user error; None if it is a bug."""
     from lzma import LZMAError
     from zipfile import BadZipFile
 
@@ -134,22 +136,38 @@ def is_pipe(name: str) -> bool:
 
 
 def open_stream(name: str) -> DecompressedReader:
-    """Open standard input or a pipe; `close` keeps it open, so its start can be examined first."""
+    """Open standard input or a pipe; `close` keeps it open for another reader."""
     if name == STDIN:
         return open_decompressed(name)
     file = _open_file(name)
     return decompress(file.read, [file], name, is_stream=True)
 
 
-def open_decompressed(name: str) -> DecompressedReader:
-    """Open a file, or standard input for "-"; decompress gzip, bzip2, xz and zstd."""
+def open_decompressed(name: str, on_read: OnRead | None = None) -> DecompressedReader:
+    """Open a file, or standard input for "-"; decompress gzip, bzip2, xz and zstd.
+
+    `on_read` counts the bytes of a file before they are decompressed.
+    """
     if name == STDIN:
         if sys.stdin is None:
             raise DataError("standard input is closed", hint="pass a file instead of -")
         file: Any = sys.stdin.buffer
         return decompress(getattr(file, "read1", file.read), [], "standard input", is_stream=True)
     file = _open_file(name)
-    return decompress(file.read, [file], name)
+    return decompress(count_reads(file.read, on_read), [file], name)
+
+
+def count_reads(read: Read, on_read: OnRead | None) -> Read:
+    """Return `read`, with a call of `on_read` after each read."""
+    if on_read is None:
+        return read
+
+    def read_and_count(n_bytes: int) -> bytes:
+        chunk = read(n_bytes)
+        on_read(len(chunk))
+        return chunk
+
+    return read_and_count
 
 
 def _open_file(name: str) -> BinaryIO:
@@ -174,7 +192,7 @@ def decompress(
 ) -> DecompressedReader:
     """Return a reader that decompresses the data from `read`; closing it closes `files`.
 
-    `label` is the name shown in messages, and `kind` is the compression that `read` undoes.
+    Error messages contain `label` and, if `read` itself decompresses data, its format `kind`.
     """
     reader_class = _StreamReader if is_stream else DecompressedReader
     inner = reader_class(_FullReads(read, files, label, kind))

@@ -11,14 +11,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from mtcli.data.compression import COMPRESSION_SUFFIXES
-from mtcli.data.formats import open_corpora, open_corpus
-from mtcli.data.formats.base import UNKNOWN_LANGUAGES, Languages, OpenedCorpus
+from mtcli.data.formats import open_corpora
+from mtcli.data.formats.base import (
+    UNKNOWN_LANGUAGES,
+    Languages,
+    OpenedCorpus,
+    completed_share,
+)
 from mtcli.data.line_store import (
     Lines,
     LineStore,
     aligned_blocks,
-    blocks_of,
+    encoded_blocks_of,
     exclude_lines,
     longest_line,
     take_lines,
@@ -75,8 +79,8 @@ class Corpus:
         """Hash of the pairs, independent of file names."""
         sha = hashlib.sha256()
         for lines in (self.source, self.target):
-            for block in blocks_of(lines):
-                sha.update(("\n".join(block) + "\n").encode())
+            for data in encoded_blocks_of(lines):
+                sha.update(data)
             sha.update(b"\n")
         return sha.hexdigest()
 
@@ -130,18 +134,20 @@ class CorpusReader:
         sources, targets = LineStore(self.directory), LineStore(self.directory)
         counts = _Counts()
         notices: list[str] = []
-        opened_corpora = open_corpora(source.corpora, languages)
+        opened_corpora = list(open_corpora(source.corpora, languages))
+        progress = [part for opened in opened_corpora for part in opened.progress]
+        is_known = all(opened.progress for opened in opened_corpora)
+        for part in progress:
+            part.done = 0  # opening a corpus may read its start
         for names, opened in zip(source.corpora, opened_corpora, strict=True):
             if len(names) == 1 or not _is_plain(opened):
                 notices += opened.descriptions
             languages = opened.languages
-            n_input, n_before = _text_size(opened), sources.n_bytes + targets.n_bytes
             for block in aligned_blocks(opened.rows):
                 if kept := _drop_blank(*block, counts):
                     sources.append(kept[0])
                     targets.append(kept[1])
-                n_read = sources.n_bytes + targets.n_bytes - n_before
-                self.on_progress(counts.n_pairs, min(1.0, n_read / n_input) if n_input else None)
+                self.on_progress(counts.n_pairs, completed_share(progress) if is_known else None)
         notices += counts.notices()
         if not len(sources):
             raise DataError(
@@ -179,14 +185,6 @@ def _is_plain(opened: OpenedCorpus) -> bool:
     return len(opened.descriptions) == 1 and opened.descriptions[0].endswith(": two text files")
 
 
-def _text_size(opened: OpenedCorpus) -> int:
-    """Return the size of two uncompressed text files in bytes; 0 for other formats."""
-    has_suffix = any(path.suffix in COMPRESSION_SUFFIXES for path in opened.files)
-    if has_suffix or len(opened.files) != 2 or not all(map(Path.is_file, opened.files)):
-        return 0
-    return sum(path.stat().st_size for path in opened.files)
-
-
 def _drop_blank(
     sources: list[str], targets: list[str], counts: _Counts
 ) -> tuple[list[str], list[str]] | None:
@@ -208,27 +206,6 @@ def read_corpus(
 ) -> Corpus:
     """Read the pairs of a corpus; drop pairs that have a blank source or target."""
     return CorpusReader().read(source, notify, languages)
-
-
-def read_references(name: str, languages: Languages, notify: Notify) -> list[list[str]]:
-    """Return the source lines of a test set in any format, then each list of references.
-
-    Drop rows with a blank source or reference.
-    """
-    opened = open_corpus([name], languages)
-    for text in opened.descriptions:
-        notify(text)
-    rows = list(opened.rows)
-    kept = [row for row in rows if all(map(str.strip, row))]
-    if len(kept) < len(rows):
-        n_dropped = len(rows) - len(kept)
-        notify(f"dropped {n_dropped:,} of {len(rows):,} pairs with a blank source or target")
-    if not kept:
-        raise DataError(
-            f"{name} has no complete sentence pairs",
-            hint="check the file, --source-lang and --target-lang",
-        )
-    return [list(side) for side in zip(*kept, strict=True)]
 
 
 def drop_overlong(corpus: Corpus, max_length: int, normalization: str, notify: Notify) -> Corpus:
@@ -302,10 +279,11 @@ def hold_out(corpus: Corpus, n_pairs: int, seed: int = _SPLIT_SEED) -> tuple[Cor
     if n_dev == 0:
         raise too_few_pairs(len(corpus))
     dev = corpus.take(np.random.default_rng(seed).permutation(len(corpus))[:n_dev])
-    dev_sources = set(dev.source)
+    dev_sources = {line.encode() for line in dev.source}
     shared: list[int] = []
     start = 0
-    for block in blocks_of(corpus.source):
+    for data in encoded_blocks_of(corpus.source):
+        block = data.split(b"\n")[:-1]
         if not dev_sources.isdisjoint(block):
             shared += [start + i for i, line in enumerate(block) if line in dev_sources]
         start += len(block)

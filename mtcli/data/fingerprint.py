@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def fingerprint(source: "CorpusSource", languages: Languages) -> str | None:
-    """Return a hash of a corpus; None for a pipe and for a dataset without a version.
+    """Return a hash of a corpus; None if it is a pipe or a dataset without a version.
 
-    The hash includes file names, because they can determine the format, but not directories.
+    The hash includes file names, because they may determine the format, but not directories.
     """
     if any(is_read_once(names) for names in source.corpora):
         return None
@@ -27,8 +27,8 @@ def fingerprint(source: "CorpusSource", languages: Languages) -> str | None:
             if not opened.version and not opened.files:
                 return None  # a dataset without a version
             digests = list(pool.map(file_digest, opened.files))
-            # The languages that were found, not only those that were given: a resumed run has saved
-            # them in its settings, and must get the same hash.
+            # Use the languages found in the corpus, not only those in the settings. A resumed run
+            # has them in its settings and must get the same hash.
             codes = opened.languages.source, opened.languages.target
             parts.append([stripped, codes, opened.version, digests])
     return cache_key("corpus", parts)

@@ -1,4 +1,4 @@
-"""Lines of text on disk, so that a corpus need not fit in memory."""
+"""Lines of text stored on disk, so that a corpus need not fit in memory."""
 
 import os
 import weakref
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import overload
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,14 +15,18 @@ from numpy.typing import NDArray
 from mtcli.errors import DataError
 from mtcli.tokenizer import replace_surrogates
 
-_BLOCK_LINES, _BLOCK_CHARACTERS = 10_000, 1_000_000  # limits per block; a block ends at the first
+_BLOCK_LINES, _BLOCK_CHARACTERS = 10_000, 1_000_000  # a block ends when it reaches either limit
 
 
 class Lines(Sequence[str]):
-    """Sequence of lines that is read in blocks."""
+    """Base class for sequences of lines that are read in blocks."""
 
     def blocks(self) -> Iterator[list[str]]:
         """Yield the lines in order, in blocks of limited size."""
+        raise NotImplementedError
+
+    def encoded_blocks(self) -> Iterator[bytes]:
+        """Yield the blocks in UTF-8; each line ends with a line feed."""
         raise NotImplementedError
 
     def take(self, rows: Sequence[int] | NDArray[np.int64]) -> list[str]:
@@ -65,7 +69,7 @@ class LineStore(Lines):
 
     @classmethod
     def of(cls, lines: Iterable[str]) -> "LineStore":
-        """Return a store of `lines`."""
+        """Return a store that contains `lines`."""
         store = cls()
         for block in in_blocks(lines):
             store.append(block)
@@ -103,26 +107,31 @@ class LineStore(Lines):
 
     def blocks(self) -> Iterator[list[str]]:
         """Yield the blocks as they were appended."""
+        for data in self.encoded_blocks():
+            yield data.decode().split("\n")[:-1]
+
+    def encoded_blocks(self) -> Iterator[bytes]:
+        """Yield the blocks in UTF-8, as they are stored."""
         for number in range(len(self._starts)):
-            yield self._block(number)
+            yield self._encoded_block(number)
 
     def take(self, rows: Sequence[int] | NDArray[np.int64]) -> list[str]:
         """Return the lines with the given row numbers, in the given order."""
         rows = np.asarray(rows, dtype=np.int64)
         found: dict[int, str] = {}
-        number, block = -1, []
+        number, block = -1, list[bytes]()
         for row in np.unique(rows).tolist():
             if (new := bisect_right(self._starts, row) - 1) != number:
-                number, block = new, self._block(new)
-            found[row] = block[row - self._starts[number]]
+                number, block = new, self._encoded_block(new).split(b"\n")
+            found[row] = block[row - self._starts[number]].decode()
         return [found[row] for row in rows.tolist()]
 
-    def _block(self, number: int) -> list[str]:
+    def _encoded_block(self, number: int) -> bytes:
         start, end = (*self._offsets, self.n_bytes)[number : number + 2]
         data = os.pread(self._descriptor, end - start, start)
         while len(data) < end - start:  # a read is limited to 2 GB
             data += os.pread(self._descriptor, end - start - len(data), start + len(data))
-        return data.decode().split("\n")[:-1]
+        return data
 
 
 def _unnamed_file(directory: Path | None) -> int:
@@ -157,18 +166,31 @@ class SelectedLines(Lines):
         """Yield the blocks without the excluded lines."""
         start = 0
         for block in self._lines.blocks():
-            end = start + len(block)
-            first, last = np.searchsorted(self._excluded, (start, end)).tolist()
-            for row in reversed(self._excluded[first:last].tolist()):
-                del block[row - start]
+            start = self._remove_excluded(block, start)
             if block:
                 yield block
-            start = end
+
+    def encoded_blocks(self) -> Iterator[bytes]:
+        """Yield the blocks without the excluded lines, in UTF-8."""
+        start = 0
+        for data in self._lines.encoded_blocks():
+            block = data.split(b"\n")[:-1]
+            start = self._remove_excluded(block, start)
+            if block:
+                yield b"\n".join([*block, b""])
+
+    def _remove_excluded(self, block: list[Any], start: int) -> int:
+        """Remove the excluded rows from a block that begins at row `start`; return its end."""
+        end = start + len(block)
+        first, last = np.searchsorted(self._excluded, (start, end)).tolist()
+        for row in reversed(self._excluded[first:last].tolist()):
+            del block[row - start]
+        return end
 
     def take(self, rows: Sequence[int] | NDArray[np.int64]) -> list[str]:
         """Return the lines with the given row numbers, in the given order."""
         rows = np.asarray(rows, dtype=np.int64)
-        # Before the excluded row e with index i, there are e - i selected rows.
+        # If row e is excluded and i rows before it are, too, e - i selected rows precede it.
         shifts = self._excluded - np.arange(len(self._excluded))
         return self._lines.take(rows + np.searchsorted(shifts, rows, side="right"))
 
@@ -176,6 +198,13 @@ class SelectedLines(Lines):
 def blocks_of(lines: Sequence[str]) -> Iterator[list[str]]:
     """Yield `lines` in order, in blocks of limited size."""
     return lines.blocks() if isinstance(lines, Lines) else in_blocks(lines)
+
+
+def encoded_blocks_of(lines: Sequence[str]) -> Iterator[bytes]:
+    """Yield `lines` in UTF-8, each with a line feed, in blocks of limited size."""
+    if isinstance(lines, Lines):
+        return lines.encoded_blocks()
+    return (("\n".join(block) + "\n").encode() for block in in_blocks(lines))
 
 
 def take_lines(lines: Sequence[str], rows: Sequence[int] | NDArray[np.int64]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Reading of lines from UTF-8 files. Only LF ends a line."""
+"""Read lines from UTF-8 files. Only LF ends a line."""
 
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,19 +25,14 @@ _BYTE_ORDER_MARKS = (
 _MIN_HEAD_LENGTH = 8  # bytes needed to detect an encoding without a byte order mark
 _HEAD = 1000  # bytes examined to detect an encoding
 _BLOCK = 1 << 20  # bytes to read and decode at a time
-_MAX_LINE = 256 << 20  # bytes; a longer line is not a sentence, and would fill the memory
+_MAX_LINE = 256 << 20  # bytes; longer lines are not sentences and could exhaust the memory
 
 
 class UnequalLinesError(DataError):
-    """The two files of a corpus have different numbers of lines."""
+    """Files whose lines belong together have different numbers of lines."""
 
-    def __init__(self, names: tuple[object, object], n_lines: tuple[int, int]) -> None:
-        super().__init__(
-            f"{names[0]} has {n_lines[0]:,} lines, but {names[1]} has {n_lines[1]:,}",
-            hint="line N of one file must be the translation of line N of the other; "
-            "find the first difference with `paste`",
-        )
-        self.names = names
+    def __init__(self, message: str, *, hint: str, n_lines: tuple[int, int]) -> None:
+        super().__init__(message, hint=hint)
         self.n_lines = n_lines
 
 
@@ -89,7 +84,7 @@ def _read_to_end(file: DecompressedReader) -> None:
 
 
 def _line_blocks(file: DecompressedReader) -> Iterator[bytes]:
-    """Yield blocks of complete lines; the start of a line over the limit is the last block."""
+    """Yield blocks of complete lines; if a line is too long, end with the start of that line."""
     unfinished: list[bytes] = []
     n_unfinished = 0
     while chunk := file.read1(_BLOCK):
@@ -171,9 +166,9 @@ def read_aligned(paths: Sequence[Path]) -> list[list[str]]:
     files = [list(read_lines(path)) for path in paths]
     for path, lines in zip(paths, files, strict=True):
         if not lines:
-            raise _empty(path)
+            raise empty_file(path)
         if len(lines) != len(files[0]):
-            raise UnequalLinesError((paths[0], path), (len(files[0]), len(lines)))
+            raise unequal_lengths(paths[0], len(files[0]), path, len(lines))
     return files
 
 
@@ -197,13 +192,26 @@ def paired_lines(
                 for line, side in zip(pair, sides, strict=True)
             )
             if not n_source or not n_target:
-                raise _empty(target_name if n_source else source_name)
-            raise UnequalLinesError((source_name, target_name), (n_source, n_target))
+                raise empty_file(target_name if n_source else source_name)
+            raise unequal_lengths(source_name, n_source, target_name, n_target)
         n_pairs += 1
         yield pair
     if not n_pairs:
-        raise _empty(source_name)
+        raise empty_file(source_name)
 
 
-def _empty(name: object) -> DataError:
+def empty_file(name: object) -> DataError:
+    """Return the error for a file without lines."""
     return DataError(f"{name} is empty", hint="write one sentence per line")
+
+
+def unequal_lengths(
+    first: object, n_first: int, second: object, n_second: int
+) -> UnequalLinesError:
+    """Return the error for files whose lines belong together, but differ in number."""
+    return UnequalLinesError(
+        f"{first} has {n_first:,} lines, but {second} has {n_second:,}",
+        hint="line N of both files must belong to the same sentence; "
+        "find the first difference with `mtcli check` or `paste`",
+        n_lines=(n_first, n_second),
+    )

@@ -1,4 +1,4 @@
-"""Work in background threads: prefetching batches, and mapping a function over blocks."""
+"""Background threads: prefetch batches, and map a function over blocks."""
 
 import threading
 from collections import deque
@@ -15,9 +15,9 @@ _POLL_SECONDS = 0.1  # interval at which each side checks whether the other is s
 
 
 def prefetch(items: Iterator[T], n: int = 4) -> Generator[T]:
-    """Yield `items`, computing up to `n` of them ahead of time in a background thread.
+    """Yield `items`; a background thread computes up to `n` of them in advance.
 
-    Exceptions in the thread are raised here. Closing the generator ends the thread.
+    The generator re-raises exceptions of the thread. Closing the generator ends the thread.
     """
     ready: Queue[tuple[T | None, BaseException | None]] = Queue(maxsize=n)
     is_closed = threading.Event()

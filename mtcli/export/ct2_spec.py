@@ -33,7 +33,7 @@ from mtcli.export.tensors import (
 
 _ACTIVATIONS = {"relu": Activation.RELU, "gelu": Activation.GELU, "swish": Activation.SWISH}
 Spec: TypeAlias = TransformerSpec | TransformerDecoderModelSpec
-_MASKED_SCORE = np.float32(-3e4)  # makes an attention weight zero, and float16 can represent it
+_MASKED_SCORE = np.float32(-3e4)  # makes an attention weight zero; representable in float16
 
 
 def model_spec(
@@ -60,7 +60,9 @@ def _transformer_spec(
     tensors = _convert_weights(config, weights, encoder, decoder)
     spec = TransformerSpec(
         StackBuilder(config, tensors, encoder, n_positions).encoder(),
-        StackBuilder(config, tensors, decoder, n_positions).decoder(config.alignment_layer),
+        StackBuilder(config, tensors, decoder, n_positions).decoder(
+            config.default_alignment_heads.layer
+        ),
     )
     spec.config.add_source_eos = True
     spec.register_source_vocabulary(list(vocabularies[0]))
@@ -113,13 +115,13 @@ class StackBuilder:
         spec = TransformerEncoderSpec(self.stack.n, self.config.n_heads, **self._options())
         spec.embeddings[0].weight = self.tensors["source_embedding.weight"]
         bias = self._bias()
-        # The second half is for keys after the query; our bias depends only on the distance.
+        # The second half of the table is for keys after the query, where our bias is the same.
         self._set_layers(spec, np.concatenate([bias, bias]))
         return spec
 
     def decoder(self, alignment_layer: int) -> TransformerDecoderSpec:
         """Return a decoder with cross-attention; `alignment_layer` provides the alignment."""
-        # alignment_heads=0: the mean of all heads
+        # alignment_heads=0 averages all heads
         heads = {"alignment_layer": alignment_layer, "alignment_heads": 0}
         spec = TransformerDecoderSpec(self.stack.n, self.config.n_heads, **heads, **self._options())
         self._set_embeddings(spec)
@@ -187,7 +189,7 @@ class StackBuilder:
 
         CTranslate2 supports ALiBi only in decoders, and with different slopes if the number of
         heads is not a power of two. It has no local attention. A table of biases by distance, as
-        in T5, can express both. The table distinguishes distances up to half its number of rows.
+        in T5, can express both. CTranslate2 distinguishes distances up to half the number of rows.
         """
         config = self.config
         distances = np.arange(2 * self.n_positions, dtype=np.float32)[:, None]
@@ -200,7 +202,7 @@ class StackBuilder:
         )
 
     def _set_positions(self, spec: TransformerEncoderSpec | TransformerDecoderSpec) -> None:
-        """Set the position encodings; CTranslate2's own sinusoids start at position 1, not 0."""
+        """Set the position encodings, because CTranslate2's own sinusoids start at position 1."""
         shape = self.n_positions, self.config.d_model
         if self.config.deep_norm:
             spec.scale_embeddings = np.float32(self.stack.scale * self.config.d_model**0.5)

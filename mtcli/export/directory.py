@@ -1,4 +1,4 @@
-"""Export in a model directory: built if it is missing, rebuilt if it is stale or damaged."""
+"""CTranslate2 export of a model directory, rebuilt if it is missing, stale or damaged."""
 
 import os
 import zlib
@@ -36,7 +36,7 @@ class NotExportableError(EngineError):
 
 @dataclass(frozen=True)
 class Export:
-    """In-memory files of an export, and their manifest."""
+    """Files of an export, read into memory, and their manifest."""
 
     manifest: Manifest
     files: dict[str, bytes]
@@ -130,8 +130,8 @@ def _keep_vocabulary_map(
 ) -> Manifest:
     """Return the manifest of a new export with the vocabulary map of the old one, if it matches.
 
-    The map depends on the vocabulary only, but its effect on quality depends on the weights, so the
-    map is not used by default until it is evaluated again.
+    The map depends only on the vocabulary, but its effect on quality depends on the weights. The
+    map is therefore not used by default until it is evaluated again.
     """
     content = _read_if_possible(directory / VOCABULARY_MAP)
     crc, new = zlib.crc32(content), manifest.inputs
@@ -143,7 +143,7 @@ def _keep_vocabulary_map(
     is_same = bool(inputs) and have_same_hashes(inputs, new, TOKENIZERS)
     if not is_same or not _is_vocabulary_map(content, load_tokenizers(model)):
         return manifest
-    is_evaluated = have_same_hashes(inputs, new, new)  # the map, with these weights
+    is_evaluated = have_same_hashes(inputs, new, new)  # the map was evaluated with these weights
     return replace(manifest, vocabulary_map=crc, shortlist=shortlist if is_evaluated else None)
 
 
@@ -284,7 +284,7 @@ def _load_if_fresh(model: Path, directory: Path, quantization: str) -> Export | 
 
 
 def _refresh(model: Path, manifest: Manifest) -> None:
-    """Record new modification times of the inputs, so that the next start need not hash them."""
+    """Record the new modification times of the inputs, so that the next start skips hashing."""
     if manifest.is_fresh_by_stat(model):
         return
     with _export_lock(model), suppress(CheckpointError, OSError):
@@ -308,7 +308,7 @@ def _load(directory: Path, manifest: Manifest, quantization: str) -> Export | No
 
 
 def _remove_stale(directory: Path, *, keep_map: bool) -> None:
-    """Remove stale files, manifest first, so that an interruption leaves no valid export."""
+    """Remove stale files. Remove the manifest first: without it, the export counts as missing."""
     (directory / MANIFEST).unlink(missing_ok=True)
     for path in directory.glob("model*.bin"):
         path.unlink()

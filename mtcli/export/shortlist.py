@@ -41,7 +41,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Lexicon:
-    """Probabilities of targets given a source; sorted by source, then descending probability."""
+    """Translation probabilities of pieces, sorted by source, then by descending probability."""
 
     sources: Ints
     targets: Ints
@@ -74,7 +74,7 @@ def _chunks(corpus: EncodedCorpus) -> Iterator[Ints]:
 
 
 def _expected_counts(corpus: EncodedCorpus, rows: Ints, target_size: int) -> tuple[Ints, Floats]:
-    """Return the links of these pairs and their expected counts after the EM iterations."""
+    """Return the links of the given pairs and their expected counts after the EM iterations."""
     keys, sizes = _links(corpus, rows, target_size)
     keys, indices = np.unique(keys, return_inverse=True)
     sources = keys // target_size
@@ -165,7 +165,7 @@ class Candidates:
 
 @dataclass(frozen=True)
 class SearchedBatch:
-    """Size of one batch in a search."""
+    """Source and target sizes of one searched batch."""
 
     pieces: Sequence[Sequence[str]]  # source pieces of each sentence
     n_target: int  # target positions of the best hypotheses, EOS included

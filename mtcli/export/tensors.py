@@ -1,8 +1,7 @@
-"""Weights by name, and conversions of weights to layers that CTranslate2 supports.
+"""Access to weights by name, and conversion of weights to layers that CTranslate2 supports.
 
-CTranslate2 has no scaled residual connections. Grouped-query attention is equivalent to copying the
-keys and values to all query heads. The weights of models with these features are converted to
-equivalent weights without them.
+CTranslate2 has no scaled residual connections, and the exported specifications do not use
+grouped-query attention. Models with these features get equivalent weights without them.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,7 +19,7 @@ _RESIDUAL_READERS = (  # linear layers whose input is the residual stream
     "self_attention.to_queries",
     "self_attention.to_keys",
     "self_attention.to_values",
-    "cross_attention.to_queries",  # its keys and values read the encoder output
+    "cross_attention.to_queries",  # keys and values read the encoder output instead
     "feed_forward.to_inner",
     "feed_forward.to_gate",
 )
@@ -33,7 +32,7 @@ _NORMS = tuple(
 
 @dataclass(frozen=True)
 class Tensors:
-    """Weights under a common prefix. Records which weights were read, to find unused ones."""
+    """Weights with a common prefix. Records which weights were read, to find unused ones."""
 
     weights: Mapping[str, Array]
     prefix: str = ""
@@ -56,7 +55,7 @@ class Tensors:
         return tensor
 
     def check_all_used(self) -> None:
-        """Raise `CheckpointError` if there are weights that the model in config.yaml lacks."""
+        """Raise `CheckpointError` if some weights are not part of the model in config.yaml."""
         if others := sorted(self.weights.keys() - self.used):
             lines = "".join(f"\n  {name} is not part of the model" for name in others)
             raise CheckpointError(f"the weights do not match the model in config.yaml:{lines}")

@@ -29,7 +29,7 @@ from mtcli.tokenizer import load_tokenizers
 def average_models(models: Sequence[Path], out: Path) -> WeightsInfo:
     """Write the averaged weights of `models` to the new directory `out`.
 
-    If `models` is a single run, average the validated weights that the run kept.
+    If `models` contains only one run, average the validated weights that this run has kept.
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise CheckpointError(f"{out} already exists", hint="choose another --out")
@@ -74,11 +74,11 @@ def _check_compatible(first: Path, other: Path) -> None:
 
 def _kept_weights_paths(run: Path) -> list[Path]:
     """Return the files of the validated weights that the latest checkpoint of `run` refers to."""
-    # Older checkpoints refer to other weights, which are needed only for a rollback.
+    # Older checkpoints may refer to other weights, but only a rollback needs those.
     steps = [step for path in checkpoint_paths(run)[-1:] for step in steps_to_average(path)]
     if len(steps) < 2:
         raise CheckpointError(
-            f"{run} has fewer than two saved sets of weights to average",
+            f"{run} contains fewer than two sets of weights to average",
             hint="specify two or more models, or train with --set train.average=5",
         )
     return [weights_path(run, step) for step in steps]

@@ -1,4 +1,4 @@
-"""Human-readable description of a model: the model card, and the output of `mtcli info`."""
+"""Human-readable description of a model, for the model card and `mtcli info`."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from mtcli.model_dir.manifest import read_manifest
 
 
 def write_card(directory: Path) -> None:
-    """Write README.md: training data, sizes, BLEU with its signature, and usage."""
+    """Write README.md with training data, sizes, BLEU with its signature, and usage."""
     languages = load_saved_config(directory).data.languages
     title = f"Translation model: {' to '.join(languages)}" if languages else "Translation model"
     description = "".join(
@@ -36,7 +36,7 @@ training data and makes mistakes: check its translations before you rely on them
 
 
 def describe(directory: Path) -> list[tuple[str, str]]:
-    """Return names and values that describe a model."""
+    """Return a description of a model as pairs of name and value."""
     config, info = load_saved_config(directory), weights_info(directory)
     vocabulary = "shared" if config.tokenizer.is_shared else "separate for source and target"
     return [
@@ -55,7 +55,7 @@ def _describe_size(n_pairs: int) -> str:
 
 
 def describe_export(directory: Path) -> list[tuple[str, str]]:
-    """Return names and values that describe the export of a model; empty if it is stale."""
+    """Return a description of the export as pairs of name and value; empty if it is stale."""
     manifest = read_manifest(directory / EXPORT)
     if manifest is None or manifest.shortlist is None or not manifest.is_fresh(directory):
         return []

@@ -1,11 +1,12 @@
 """Checkpoints: weights, optimizer state and progress of a run, one file per saved step.
 
-A checkpoint contains no random-generator state, because each batch has a separate seed.
+A checkpoint does not contain the state of a random number generator, because each batch has its own
+seed.
 
-The format has no version number. A file that cannot be read counts as damaged, and training falls
-back to the previous checkpoint. A later version of mtcli can read a checkpoint as long as the
-fields of `Progress` keep their names and new fields have defaults. An earlier version can read it
-only if it knows all fields.
+The format has no version number. If a file cannot be read, training treats it as damaged and falls
+back to the previous checkpoint. Later versions of mtcli can read a checkpoint as long as the fields
+of `Progress` keep their names and new fields have defaults. Earlier versions can read it only if
+they know all fields.
 """
 
 import json
@@ -112,8 +113,8 @@ def save_checkpoint(directory: Path, tensors: Tensors, progress: Progress, *, ke
 def save_interim_checkpoint(directory: Path, tensors: Tensors, progress: Progress) -> None:
     """Write a checkpoint between validations, replacing the previous interim checkpoint.
 
-    Training resumes from it, but does not roll back to it after a divergence. Its step depends on
-    the clock or the user; the result of a run must not depend on them.
+    Training resumes from it, but does not roll back to it after a divergence: the clock or the user
+    determines when it is written, and the result of a run must not depend on them.
     """
     save_with_checksum(directory / INTERIM_CHECKPOINT, tensors, progress.to_json())
 
@@ -121,7 +122,7 @@ def save_interim_checkpoint(directory: Path, tensors: Tensors, progress: Progres
 def load_checkpoint(
     directory: Path, notify: Callable[[str], None], *, validated: bool = False
 ) -> Checkpoint | None:
-    """Return the latest readable checkpoint, or None; call `notify` for damaged ones.
+    """Return the latest readable checkpoint, or None; report damaged ones with `notify`.
 
     With `validated`, ignore the interim checkpoint.
     """
@@ -140,7 +141,7 @@ def load_checkpoint(
 
 
 def save_with_checksum(path: Path, tensors: Tensors, text: str) -> None:
-    """Write tensors and a text, with a checksum of both."""
+    """Write tensors and a text to a file, with a checksum of both."""
     save_tensors(path, tensors, {"text": text, "checksum": _checksum(text, tensors)})
 
 
@@ -208,7 +209,7 @@ def steps_to_average(path: Path) -> list[int]:
 
 
 def remove_files(paths: Iterable[Path]) -> None:
-    """Remove `paths`, which may be missing."""
+    """Remove the files at `paths`; ignore missing files."""
     for path in paths:
         try:
             path.unlink(missing_ok=True)
@@ -221,7 +222,7 @@ def _checksum(text: str, tensors: Tensors) -> str:
 
 
 def _optimizer_tensors(model: nn.Module, optimizers: list[Optimizer]) -> dict[str, Tensor]:
-    """Return the optimizer state under the names "quantity/parameter"."""
+    """Return the optimizer state; its names have the form "quantity/parameter"."""
     names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
     return {
         f"{key}/{names[parameter]}": value

@@ -11,14 +11,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import yaml
 from safetensors import SafetensorError, safe_open
 
 from mtcli import __version__
 from mtcli.config.load import (
     METADATA_KEYS,
-    YAML_ERRORS,
-    describe_yaml_error,
     differences,
     to_yaml,
     validate,
@@ -40,14 +37,16 @@ from mtcli.model_dir.layout import (
     WEIGHTS,
 )
 from mtcli.model_dir.safety import check_contained, read_record
+from mtcli.model_dir.saved_tree import read_saved_tree
 
 # Format of the model directory, saved in config.yaml. Increment it when a change makes the
 # directory unreadable by older versions of mtcli. Versions 0.1.0 and 0.2.0 wrote format 1.
 # Development versions of 0.3.0 wrote format 2.
 FORMAT = 3
 _READABLE = (1, 2, FORMAT)
-# Keys in the header of model.safetensors. The metadata has no separate version number: FORMAT
-# covers it. Readers refuse unknown fields, so a new field requires a new FORMAT.
+_WITH_13A = (1, 2)  # formats whose runs used the BLEU tokenizer 13a for all languages
+# Keys in the header of model.safetensors. FORMAT is also the version number of this metadata:
+# mtcli refuses unknown fields, so a new field requires a new FORMAT.
 METADATA, CHECKSUMS = "mtcli", "checksums"
 _COMMENT = "# "
 _SAMPLE_LINES_0_2_0 = 2_000_000  # default of tokenizer.sample_lines in version 0.2.0
@@ -64,19 +63,19 @@ class WeightsInfo:
     bleu: float | None  # on the dev set; None for an average of several models
     signature: str
     n_pairs: int  # training pairs
-    weights: str = ""  # origin if not a single step, such as "the mean of steps 800 and 1000"
+    weights: str = ""  # origin of averaged weights, such as "the mean of steps 800 and 1000"
 
     def to_metadata(self) -> dict[str, object]:
-        """Return the fields to save; `n_parameters` is computed from the tensors when loading."""
+        """Return the fields to save; `n_parameters` is computed from the tensors on loading."""
         metadata = asdict(self)
         del metadata["n_parameters"]
         return metadata
 
 
 def save_config(directory: Path, config: Config, plan: Sequence[str] = ()) -> None:
-    """Write the resolved configuration with its format and the version of mtcli.
+    """Write the resolved configuration, the format of the directory and the version of mtcli.
 
-    `plan` explains the chosen settings; it becomes a comment at the top of the file.
+    `plan` explains the chosen settings. It is written as a comment at the top of the file.
     """
     comment = "".join(f"{_COMMENT}{line}\n" for line in plan)
     versions = f"format: {FORMAT}\nmtcli: {__version__}\n"
@@ -101,6 +100,8 @@ def load_saved_config(directory: Path) -> Config:
             f"{__version__}, which reads formats {', '.join(map(str, _READABLE))}",
             hint="use the version of mtcli that wrote it, or a newer one",
         )
+    if saved_format in _WITH_13A and isinstance(tree.get("train"), dict):
+        tree["train"] = {"bleu_tokenizer": "13a"} | tree["train"]  # type: ignore[operator]
     return validate(tree, origin=str(path))
 
 
@@ -110,7 +111,7 @@ def mtcli_version(directory: Path) -> str:
 
 
 def is_run(directory: Path) -> bool:
-    """Return whether mtcli created `directory`: its config.yaml has the keys of `save_config`."""
+    """Return whether mtcli created `directory`: its config.yaml has a format and a version."""
     path = directory / CONFIG
     if path.is_symlink():
         check_contained(directory)
@@ -120,7 +121,7 @@ def is_run(directory: Path) -> bool:
 
 
 def check_is_run(directory: Path) -> None:
-    """Raise `CheckpointError` if `directory` is neither empty nor a run, or cannot be created."""
+    """Raise `CheckpointError` unless `directory` is a run, is empty, or can be created."""
     if not directory.exists():
         _check_can_create(directory)
         return
@@ -130,7 +131,7 @@ def check_is_run(directory: Path) -> None:
     if is_used and not is_run(directory):
         raise CheckpointError(
             f"{directory} already exists and is not an mtcli run",
-            hint="choose another --out; mtcli changed nothing in this directory",
+            hint="choose another --out; mtcli has not changed this directory",
         )
 
 
@@ -148,7 +149,7 @@ def _check_can_create(directory: Path) -> None:
 
 
 def check_settings(directory: Path, config: Config) -> None:
-    """Raise `CheckpointError` if a started run has settings that differ from `config`."""
+    """Raise `CheckpointError` if a run with saved weights has settings other than `config`."""
     if not has_saved_weights(directory):
         return
     if changed := _differences(directory, config):
@@ -160,7 +161,7 @@ def check_settings(directory: Path, config: Config) -> None:
 
 
 def fixed_steps(directory: Path, config: Config) -> int | None:
-    """Return the number of steps that an earlier start of this run derived from train.minutes."""
+    """Return the number of steps that this run derived from train.minutes when it started."""
     if config.train.minutes is None or not is_run(directory) or _differences(directory, config):
         return None
     return load_saved_config(directory).train.steps
@@ -174,8 +175,9 @@ def has_same_settings(directory: Path, config: Config) -> bool:
 def _differences(directory: Path, config: Config) -> list[str]:
     """Return the settings in which `config` differs from the saved run.
 
-    Corpus file names are ignored, because a digest of the pairs is compared instead. Steps are
-    ignored if train.minutes is set, because they are derived from it.
+    Corpus file names are ignored, because training compares a digest of the pairs instead. The
+    number of steps is ignored if train.minutes is set, because it is derived from train.minutes.
+    The tokenizer of BLEU is ignored if `config` does not specify it.
     """
     saved = load_saved_config(directory)
     before, now = saved.train, config.train
@@ -188,6 +190,8 @@ def _differences(directory: Path, config: Config) -> list[str]:
         ignored["start_from"] = before.start_from
     if before.minutes is not None or now.minutes is not None:
         ignored["steps"] = before.steps
+    if now.bleu_tokenizer is None:
+        ignored["bleu_tokenizer"] = before.bleu_tokenizer
     sections = {
         "data": _with_corpora_of(saved.data, config.data),
         "tokenizer": _with_sample_of(saved.tokenizer, config.tokenizer),
@@ -197,7 +201,7 @@ def _differences(directory: Path, config: Config) -> list[str]:
 
 
 def _with_corpora_of(saved: DataConfig, data: DataConfig) -> DataConfig:
-    """Return `data` with the corpora of `saved` and, if unspecified, the languages of `saved`."""
+    """Return `data` with the corpora of `saved` and, where not set, the languages of `saved`."""
     return data.model_copy(
         update={
             "train": saved.train,
@@ -209,9 +213,9 @@ def _with_corpora_of(saved: DataConfig, data: DataConfig) -> DataConfig:
 
 
 def _with_sample_of(saved: TokenizerConfig, tokenizer: TokenizerConfig) -> TokenizerConfig:
-    """Return `tokenizer` with the settings of `saved` that do not matter for a trained tokenizer.
+    """Return `tokenizer` with those settings of `saved` that may differ when a run is resumed.
 
-    The path of the file may differ, and version 0.2.0 had a different default number of lines.
+    These are the directory of the file, and the default number of lines of version 0.2.0.
     """
     update: dict[str, object] = {}
     if saved.model and tokenizer.model and _may_be_same_path(saved.model, tokenizer.model):
@@ -251,7 +255,7 @@ def strip_absolute_paths(config: Config) -> Config:
 
 
 def remove_run(directory: Path) -> None:
-    """Remove the files of a run and no others; do nothing if `directory` is not a run."""
+    """Remove the files of a run, but no other files; do nothing if `directory` is not a run."""
     if not is_run(directory):
         return
     remove_partial(directory)
@@ -274,7 +278,7 @@ def weights_info(directory: Path) -> WeightsInfo:
     if not path.is_file():
         raise CheckpointError(
             f"{directory} has no {WEIGHTS}: training has not reached its first validation, or the "
-            "copy is incomplete",
+            "directory was not copied completely",
             hint="run the same `mtcli train` command again to resume, or copy the model again",
         )
     try:
@@ -300,45 +304,6 @@ def read_metadata(path: Path) -> dict[str, Any]:
     """
     with safe_open(path, framework="numpy") as file:
         return dict(json.loads((file.metadata() or {})[METADATA]))
-
-
-class _LoaderWithoutAliases(yaml.SafeLoader):
-    """YAML loader that refuses aliases: a few lines of them can expand to billions of values."""
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        """Compose the next node."""
-        if self.check_event(yaml.AliasEvent):
-            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
-            raise yaml.MarkedYAMLError(problem="aliases are not allowed", problem_mark=mark)
-        return super().compose_node(parent, index)
-
-
-def read_saved_tree(path: Path) -> dict[str, object]:
-    """Return the content of a config.yaml without validating it."""
-    if not path.is_file():
-        reason = f"it has no {path.name}" if path.parent.is_dir() else "it does not exist"
-        raise CheckpointError(
-            f"{path.parent} is not a model directory: {reason}",
-            hint="pass the directory that `mtcli train --out` wrote",
-        )
-    # All code that uses a model directory reads config.yaml first, so one check here is enough.
-    check_contained(path.parent)
-    try:
-        tree = yaml.load(path.read_text(encoding="utf-8"), Loader=_LoaderWithoutAliases)
-    except OSError as error:
-        raise CheckpointError(f"cannot read {path}: {error.strerror}") from error
-    except YAML_ERRORS as error:
-        raise _damaged(path, describe_yaml_error(error)) from error
-    if not isinstance(tree, dict):
-        raise _damaged(path, "it contains no settings")
-    return tree
-
-
-def _damaged(path: Path, problem: str) -> CheckpointError:
-    return CheckpointError(
-        f"{path} is damaged: {problem}",
-        hint=f"copy it again; to retrain, remove {path.parent} or choose another --out",
-    )
 
 
 def _may_be_same_path(one: Path, other: Path) -> bool:

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
 from mtcli.errors import COPY_AGAIN, CheckpointError
-from mtcli.model_dir.directory import CHECKSUMS, read_metadata, read_saved_tree, weights_info
+from mtcli.model_dir.directory import CHECKSUMS, read_metadata, weights_info
 from mtcli.model_dir.layout import CONFIG, WEIGHTS
+from mtcli.model_dir.saved_tree import read_saved_tree
 from mtcli.tokenizer import TOKENIZERS, tokenizer_names
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -45,7 +46,7 @@ def checksums(directory: Path, metadata: Metadata, arrays: Arrays) -> dict[str, 
 
 
 def load_arrays(directory: Path) -> dict[str, NDArray[Any]]:
-    """Return the weights of a model directory, without torch, after `check_integrity`."""
+    """Return the weights of a model directory after checking them; does not need torch."""
     weights_info(directory)  # raises an error if the file is missing or damaged
     arrays: dict[str, NDArray[Any]] = load_file(directory / WEIGHTS)
     check_integrity(directory, arrays)
@@ -98,7 +99,7 @@ def _checksum_of_all(metadata: Metadata, digests: Metadata, arrays: Arrays) -> s
 
 
 def _config_digest_if_valid(path: Path) -> str | None:
-    """Return the digest, or None if the file is invalid: a user may edit it during training."""
+    """Return the digest, or None if the file is invalid: users may edit it during training."""
     try:
         return _config_digest(path)
     except CheckpointError:
@@ -106,9 +107,9 @@ def _config_digest_if_valid(path: Path) -> str | None:
 
 
 def _config_digest(path: Path) -> str:
-    """Return a digest of the sections that define the model, as written in the file.
+    """Return a digest of the sections that define the model, as they are written in the file.
 
-    Defaults are not included, because later versions may add or change them.
+    The digest does not depend on defaults, because later versions may add or change them.
     """
     tree = read_saved_tree(path)
     sections = [tree.get(name) for name in _SECTIONS]

@@ -1,4 +1,4 @@
-"""Lock on a run directory, so that only one process trains in it."""
+"""Lock on a run directory, so that only one process at a time trains in it."""
 
 import errno
 import os
@@ -11,10 +11,10 @@ from pathlib import Path
 from mtcli.errors import CheckpointError
 from mtcli.model_dir.layout import LOCK
 
-# Retry, because `check_is_unlocked` in another process holds the lock briefly.
+# Retry, because `check_is_unlocked` in another process may hold the lock for a moment.
 _N_TRIES, _SECONDS_BETWEEN = 10, 0.05
-# The file system does not support locks (some network file systems), or the directory is read-only.
-# A run that only reads needs no lock, and writing fails later with a clearer message.
+# Locks are not supported (some network file systems), or the directory is read-only. Continue
+# without a lock: reading does not need one, and writing fails later with a clearer message.
 _NO_LOCK_ERRORS = {
     errno.ENOSYS,
     errno.ENOTSUP,
@@ -29,8 +29,8 @@ _NO_LOCK_ERRORS = {
 class RunLock:
     """`flock` on a file in a run directory; the file contains the holder's PID and host.
 
-    The operating system releases the lock when the process ends, even after SIGKILL: a leftover
-    file does not block the next run. Without `flock` (Windows) there is no lock.
+    The operating system releases the lock when the process ends, even after SIGKILL, so a leftover
+    file does not block the next run. On Windows, which has no `flock`, nothing is locked.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -52,7 +52,7 @@ class RunLock:
         self._descriptor = _open_locked(self.path, os.O_RDWR | os.O_CREAT)
         self.is_held = True
         if self._descriptor is not None:
-            with suppress(OSError):  # full disk: the content only improves an error message
+            with suppress(OSError):  # only an error message needs this content
                 os.ftruncate(self._descriptor, 0)
                 os.write(self._descriptor, f"{os.getpid()} {socket.gethostname()}\n".encode())
 
@@ -61,7 +61,7 @@ class RunLock:
         self.is_held = False
         if self._descriptor is None:
             return
-        # Remove the file while it is locked: a process that has it open compares the inodes.
+        # Remove the file while it is locked; processes that have opened it compare the inodes.
         with suppress(OSError):
             if _is_open_file(self.path, self._descriptor):
                 self.path.unlink()

@@ -1,4 +1,4 @@
-"""Manifest of a CTranslate2 export: its inputs, their hashes, and the settings to use."""
+"""Manifest of a CTranslate2 export: hashes of its inputs, and settings for translation."""
 
 import hashlib
 import json
@@ -47,7 +47,7 @@ class Fingerprint:
     def matches(self, path: Path) -> bool:
         """Return whether `path` has the same content; its modification time may differ."""
         if path.name == WEIGHTS and self.matches_stat(path):
-            return True  # the only file that is too large to hash at every start
+            return True  # the weights are too large to hash at every start
         return path.is_file() and path.stat().st_size == self.size and _sha256(path) == self.sha256
 
 
@@ -104,7 +104,7 @@ class Manifest:
         return requested
 
     def write(self, export: Path) -> None:
-        """Write the manifest; do this last: an export without a manifest counts as incomplete."""
+        """Write the manifest; call this last: an export without a manifest is incomplete."""
         values = asdict(self)
         values["checksum"] = _checksum(values)
         write_file(export / MANIFEST, json.dumps(values, indent=1) + "\n")
@@ -129,8 +129,8 @@ def weights_name(quantization: str) -> str:
 def read_manifest(export: Path) -> Manifest | None:
     """Return the manifest of an export, or None if there is no valid manifest of this version.
 
-    The manifest may come from an untrusted source. All values are checked, so that an invalid
-    manifest at worst causes a new export.
+    The manifest may come from an untrusted source, so all values are checked. An invalid manifest
+    only causes the model to be exported again.
     """
     try:
         values = _read_json(export / MANIFEST)
@@ -175,7 +175,7 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def _validate(values: Mapping[str, Any]) -> Manifest:
-    """Return the manifest with these values; raise `ValueError` if one is invalid."""
+    """Return the manifest with the given values; raise `ValueError` if one is invalid."""
     shortlist = values["shortlist"]
     nested = {
         "inputs": _read_inputs(values["inputs"]),

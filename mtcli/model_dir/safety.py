@@ -19,10 +19,10 @@ _SUBDIRECTORIES = (CHECKPOINTS, EXPORT, TENSORBOARD, "cache")  # subdirectories 
 
 
 def check_contained(directory: Path) -> None:
-    """Raise `CheckpointError` if an entry of a model directory leads out of it.
+    """Raise `CheckpointError` if a file in a model directory points outside the directory.
 
-    A symbolic link must point to a regular file in the directory. FIFOs, devices and sockets are
-    refused without opening them, because opening could block. `directory` itself may be a link.
+    Symbolic links must point to regular files in the directory; `directory` itself may be a link.
+    FIFOs, devices and sockets are refused without opening them, because opening could block.
     """
     root = directory.resolve()
     for path in _entries(directory):
@@ -46,7 +46,7 @@ def _children(directory: Path) -> list[Path]:
     try:
         return sorted(directory.iterdir())
     except (FileNotFoundError, NotADirectoryError):
-        return []  # the caller reports a missing directory
+        return []  # callers report a missing directory themselves
     except OSError as error:
         raise CheckpointError(f"cannot read {directory}: {error.strerror}") from error
 

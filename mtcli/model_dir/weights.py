@@ -32,7 +32,7 @@ from mtcli.tokenizer import Tokenizers, load_tokenizers
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """Content of a model directory: configuration, tokenizers and network."""
+    """A model loaded from a model directory, with its configuration and tokenizers."""
 
     config: Config
     tokenizers: Tokenizers

@@ -23,7 +23,7 @@ def build_model(
     target_size: int,
     special: SpecialIds = DEFAULT_SPECIAL_IDS,
 ) -> TrainableModel[Any]:
-    """Return a new model of architecture `config.arch` for vocabularies of these sizes."""
+    """Return a new model of architecture `config.arch` with vocabularies of the given sizes."""
     model = MODELS[config.arch](config, source_size, target_size)
     model.special = special
     return model

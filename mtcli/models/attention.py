@@ -9,6 +9,7 @@ from mtcli.config.transformers import NORM_EPSILON, AttentionConfig
 from mtcli.models.base import State
 from mtcli.models.masks import AttentionBlocks, AttentionMask
 from mtcli.models.positions import DotProductAttention
+from mtcli.models.recording import AttentionRecorder
 
 
 class RmsNorm(nn.RMSNorm):
@@ -34,14 +35,14 @@ class KeyValues(State):
 class KeyValueCache(State):
     """Keys and values of the positions decoded so far.
 
-    The buffers have spare capacity, so that `append` writes new positions without copying the old
-    ones; only reordering rows copies. A cache is still immutable: caches that share buffers also
-    share `n_used`, and `append` copies the buffers if one of those caches has used the capacity.
+    The buffers have spare capacity, so `append` can write new positions without copying the old
+    ones. A cache never changes, although several caches may share the same buffers: they also share
+    `n_used`, and `append` copies the buffers if another cache has already used the spare capacity.
     """
 
     buffers: KeyValues  # [B, K, capacity, E]
     length: int
-    n_used: list[int]  # shared list with one number: buffer positions in use
+    n_used: list[int]  # shared list with a single number: buffer positions in use
 
     @classmethod
     def create(cls, first: KeyValues) -> "KeyValueCache":
@@ -86,8 +87,8 @@ class KeyValueCache(State):
 class Attention(nn.Module):
     """Multi-head attention (Vaswani et al. 2017, section 3.2).
 
-    Projecting keys and values is separate from attending to them. Self-attention can therefore
-    append to a cache, and cross-attention can project once per sentence, without a flag.
+    `key_values` and `forward` are separate methods, so that self-attention can append to a cache
+    and cross-attention can project the source once per sentence.
     """
 
     def __init__(self, config: AttentionConfig, dot_product: DotProductAttention) -> None:
@@ -109,9 +110,17 @@ class Attention(nn.Module):
         keys = self.key_norm(self._split_heads(self.to_keys(x)))
         return KeyValues(self.relation.rotate(keys, start), self._split_heads(self.to_values(x)))
 
-    def forward(self, x: Tensor, memory: KeyValues, mask: AttentionMask) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        memory: KeyValues,
+        mask: AttentionMask,
+        recorder: AttentionRecorder | None = None,
+    ) -> Tensor:
         """Attend from `x` [B, T, D] to `memory` under `mask`."""
         queries, keys, values = self._prepare_heads(x, memory, mask)
+        if recorder is not None and recorder.records(self):
+            recorder.add(self, self.relation.weights(queries, keys, mask))
         dropout = self.dropout if self.training else 0.0
         attend = self._attend_in_blocks if mask.is_blockwise else self.relation.attend
         context: Tensor = attend(queries, keys, values, mask, dropout)  # [B, H, T, E]
@@ -136,7 +145,7 @@ class Attention(nn.Module):
     def _prepare_heads(
         self, x: Tensor, memory: KeyValues, mask: AttentionMask
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return queries [B, H, T, E] and keys and values [B, H, S, E], one head per query head."""
+        """Return queries [B, H, T, E], and keys and values [B, H, S, E] repeated to H heads."""
         queries = self.query_norm(self._split_heads(self.to_queries(x)))
         group_size = self.n_heads // memory.keys.size(1)
         keys, values = memory.keys, memory.values

@@ -54,7 +54,7 @@ class AttentionMask:
 
     @property
     def is_blockwise(self) -> bool:
-        """Whether computing local attention in blocks is worthwhile."""
+        """Whether to compute attention in blocks: local attention to more keys than two windows."""
         return self.window is not None and self.n_keys > 2 * self.window
 
 

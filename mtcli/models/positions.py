@@ -50,7 +50,7 @@ class LearnedPositions(nn.Module):
 
 
 class NoPositions(nn.Module):
-    """No added positions: either the attention encodes positions, or the model has none."""
+    """Adds nothing: either the attention encodes positions, or the model has none."""
 
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:
         """Return `x` unchanged."""
@@ -72,8 +72,8 @@ def build_added_positions(config: AttentionConfig) -> nn.Module:
 class DotProductAttention(nn.Module):
     """Scaled dot-product attention without positions.
 
-    Subclasses encode the distance between query and key. The distance does not depend on where
-    the sentence starts.
+    Subclasses encode the distance between query and key, which does not depend on the padding
+    before a sentence.
     """
 
     def rotate(self, heads: Tensor, start: int) -> Tensor:

@@ -11,6 +11,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 from mtcli.config.rnn import RnnConfig
 from mtcli.models.base import State
 from mtcli.models.layers import EmbeddedModel, module_list
+from mtcli.models.recording import AttentionWeights
 from mtcli.models.rnn_cells import CELLS, CellState, DeferredMatrix, initialize_cells
 
 
@@ -57,7 +58,7 @@ class LuongAttention(nn.Module):
         return SourceMemory(self.to_keys(encoded) * self.scale, self.to_values(encoded), mask)
 
     def bind(self, memory: SourceMemory) -> "BoundAttention":
-        """Return the attention to `memory`, which can be used for any number of steps."""
+        """Return a function that attends to `memory`, for use in any number of steps."""
         additive_mask = torch.zeros_like(memory.mask, dtype=memory.keys.dtype)
         additive_mask = additive_mask.masked_fill(~memory.mask, -torch.inf)  # [B, 1, S]
         score = self.additive.bind(memory.keys) if self.additive else DeferredMatrix(memory.keys)
@@ -154,7 +155,7 @@ class Rnn(EmbeddedModel[RnnState]):
         return self.dropout(outputs), state
 
     def alignment(self, source: Tensor, target: Tensor) -> Tensor | None:
-        """Return the attention [B, T, S] of each target position to each source position.
+        """Return the attention weights [B, T, S] from target positions to source positions.
 
         Return None if the model has no attention.
         """
@@ -163,6 +164,11 @@ class Rnn(EmbeddedModel[RnnState]):
             return None
         hidden, _, _ = self._decode_steps(target, state)
         return self.attention.bind(state.memory).weights(hidden)
+
+    def attention_weights(self, source: Tensor, target: Tensor) -> AttentionWeights | None:
+        """Return the teacher-forced attention weights: one layer with one head."""
+        weights = self.alignment(source, target)
+        return None if weights is None else AttentionWeights(cross=weights[:, None, None])
 
     def _decode_steps(self, target: Tensor, state: RnnState) -> tuple[Tensor, Tensor, RnnState]:
         """Return hidden states and attention vectors, both [B, T, D], and the new state.

@@ -11,11 +11,11 @@ CellState = tuple[Tensor, ...]  # hidden state, and the cell state of an LSTM; e
 
 
 class DeferredMatrix:
-    """A matrix (or one per sentence) by which every step of a loop multiplies its input.
+    """Matrix, or one matrix per sentence, that multiplies the input of each step of a loop.
 
-    Summing one gradient of the matrix per step would cost more than the steps themselves. Instead,
-    each step records its input and output gradient, and one large product computes the gradient of
-    the matrix after the last step.
+    Computing a gradient of the matrix at each step would take longer than the steps themselves.
+    Instead, each step records its input and output gradient, and one large product computes the
+    gradient of the matrix at the end of the backward pass.
     """
 
     def __init__(self, matrix: Tensor) -> None:
@@ -77,7 +77,7 @@ class _DeferredProduct(torch.autograd.Function):
 
 
 class _DeferredGradient(torch.autograd.Function):
-    """Identity function of the matrix; its backward pass runs after those of all products."""
+    """Identity function. Its backward pass runs last and computes the gradient of the matrix."""
 
     @staticmethod
     def forward(ctx: Any, matrix: Tensor, records: Any) -> Tensor:
@@ -97,8 +97,8 @@ class _DeferredGradient(torch.autograd.Function):
 def _has_cpu_lstm(dtype: torch.dtype) -> bool:
     """Return whether torch can train an LSTM in `dtype` on this CPU.
 
-    No CPU supports it in float16. In bfloat16, oneDNN has no LSTM for CPUs without AVX-512, but
-    torch 2.13 calls it without checking. This function therefore runs a tiny LSTM once per process.
+    No CPU supports float16. oneDNN has no bfloat16 LSTM for CPUs without AVX-512, but torch 2.13
+    calls it without checking. This function therefore runs a tiny LSTM once per process.
     """
     if dtype != torch.bfloat16:
         return dtype != torch.float16

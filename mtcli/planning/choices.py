@@ -80,7 +80,7 @@ class _Draft:
 
 
 def choose(stats: CorpusStats, hardware: Hardware, fixed: Fixed) -> list[Choice]:
-    """Choose all relevant settings that are not in `fixed`, within the budget `train.minutes`."""
+    """Choose all relevant settings that are not in `fixed`, for the time budget in it, if any."""
     size = choose_size(stats, hardware, _fixed_number(fixed, "train.minutes"))
     draft = _Draft(fixed)
     _choose_vocabulary(draft, stats, size)
@@ -241,7 +241,7 @@ def _round_width(width: int, n_heads: int) -> int:
 
 
 def _choose_n_heads(width: int, fixed: Fixed) -> int:
-    """Return the valid number of heads whose width is closest to the usual one."""
+    """Return the valid number of heads for which the head width is closest to the usual one."""
     usual = look_up(_HEAD_WIDTH, width)
     n_kv_heads = _fixed_int(fixed, "model.n_kv_heads") or 1
     unit = 2 if fixed.get("model.positions") == "rotary" else 1
@@ -251,7 +251,7 @@ def _choose_n_heads(width: int, fixed: Fixed) -> int:
 
 
 def _fixed_number(fixed: Fixed, key: str) -> float | None:
-    """Return the user's value if it is a positive finite number; it has not been validated yet."""
+    """Return the user's value, not validated yet, if it is a positive finite number, or None."""
     value = fixed.get(key)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None

@@ -1,4 +1,4 @@
-"""Corpus statistics, measured on a sample: the basis of the planned settings."""
+"""Corpus statistics for planning, measured on a sample."""
 
 import io
 import math
@@ -14,7 +14,7 @@ from mtcli.data.corpus import Corpus
 
 _SAMPLE_PAIRS = 10_000
 _PROBE_PAIRS = 2_000
-_PROBE_LINE = 200  # use only the start of a line, in characters; paragraphs would be slow
+_PROBE_LINE = 200  # characters used from the start of each line; entire paragraphs are slow
 _PROBE_MERGES = 640  # pieces of the probe vocabulary that are longer than a character
 _FIXED_PIECES = 260  # 256 bytes and 4 special symbols in every vocabulary
 # A line has more pieces than words. The difference is proportional to n_merges ** -0.63, as
@@ -24,7 +24,7 @@ _EXCESS_EXPONENT = 0.63
 
 @dataclass(frozen=True)
 class SideStats:
-    """Line lengths of one language; means unless stated otherwise."""
+    """Line lengths of one language; mean values unless stated otherwise."""
 
     characters: float
     words: float  # estimated for scripts without spaces
@@ -35,7 +35,7 @@ class SideStats:
     def estimate_pieces(self, n_merges: float) -> float:
         """Estimate the mean number of pieces per line, given `n_merges` multi-character pieces.
 
-        A word has at least about one piece; the excess shrinks as the vocabulary grows.
+        A line has about one piece per word, plus an excess that shrinks as the vocabulary grows.
         """
         probe_excess = max(0.0, self.probe_pieces - self.words)
         excess = probe_excess * math.pow(_PROBE_MERGES / max(1.0, n_merges), _EXCESS_EXPONENT)
@@ -78,8 +78,8 @@ class CorpusStats:
 def measure_corpus(corpus: Corpus) -> CorpusStats:
     """Return the statistics of `corpus`, measured on a fixed random sample of its pairs.
 
-    To support every language, the function measures the number of pieces: it trains a small probe
-    vocabulary on half of the pairs and applies it to the other half.
+    The number of pieces depends on the language. To measure it, the function trains a small probe
+    vocabulary on half of a smaller sample and applies it to the other half.
     """
     sample = corpus.take(_sample_rows(len(corpus)))
     source, target = sample.source, sample.target
@@ -105,7 +105,7 @@ def _train_probe(lines: Sequence[str], alphabet_size: int) -> sentencepiece.Sent
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter([line[:_PROBE_LINE] for line in lines]),
         model_writer=model,
-        model_type="bpe",  # ten times faster to train than unigram, with as many pieces per line
+        model_type="bpe",  # trains ten times faster than unigram; similar number of pieces per line
         vocab_size=_PROBE_MERGES + _FIXED_PIECES + alphabet_size,
         hard_vocab_limit=False,
         byte_fallback=True,

@@ -1,4 +1,4 @@
-"""Estimates of the parameters, memory and training time of a configuration."""
+"""Estimates of the number of parameters, the memory and the training time of a configuration."""
 
 import math
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ _GPU_STEP_SECONDS = 0.03  # kernel launch overhead of a step
 
 _BASE_MEMORY = 350_000_000  # bytes that torch itself uses
 _PAIR_MEMORY = 48  # bytes per pair to shuffle and sort an epoch; text and ids are on disk
-_TRAINER_MEMORY = 27  # bytes per character of the text that SentencePiece is trained on
+_TRAINER_MEMORY = 27  # bytes per character of the text that SentencePiece trains on
 _NUMBER_SIZE = 4  # bytes per float
 _OFFSET_SIZE = 8  # bytes per sentence for its start offset in the file of ids
 _LOGITS = 3 * 2**22  # logits in memory at once; the loss computes them in chunks
@@ -88,7 +88,7 @@ def estimate(config: Config, stats: CorpusStats, hardware: Hardware) -> Estimate
 
 
 def step_tokens(config: Config, work: Workload) -> float:
-    """Return the tokens per step; a batch is never larger than the corpus."""
+    """Return the number of tokens per step; a batch is never larger than the corpus."""
     batch = min(work.tokens, _FILL_RATE * config.data.batch_tokens)
     return config.train.accumulate * batch
 
@@ -143,7 +143,7 @@ def _validation_seconds(config: Config, work: Workload, tokens_per_second: float
 
 
 def _peak_memory(config: Config, stats: CorpusStats, work: Workload, *, is_on_gpu: bool) -> int:
-    """Return the bytes of weights, gradients, optimizer state, activations and data.
+    """Return the size of weights, gradients, optimizer state, activations and data, in bytes.
 
     On a CPU, training the vocabulary may need more memory than training the model.
     """
@@ -155,7 +155,7 @@ def _peak_memory(config: Config, stats: CorpusStats, work: Workload, *, is_on_gp
         group.n_layers * group.rows * sum(tokens_of[side] for side in group.sides)
         for group in model.linear_groups()
     )
-    # Calibrated with the same model as the speed: 4,096 tokens have a peak of 1.0 GB.
+    # Calibrated with the same model as the speed: the peak for 4,096 tokens is 1.0 GB.
     activations = 3.3 * outputs + _LOGITS
     numbers = copies * model.n_parameters(size, size) + activations
     if is_on_gpu:
@@ -175,7 +175,7 @@ def _vocabulary_pairs(config: Config, n_pairs: int) -> int:
 
 
 def disk_space(config: Config, stats: CorpusStats) -> int:
-    """Return the bytes that the prepared data needs on disk while the corpus is encoded."""
+    """Return the disk space, in bytes, for the prepared data while the corpus is encoded."""
     if config.data.streaming:
         return 0
     work = estimate_workload(config, stats)

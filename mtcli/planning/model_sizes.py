@@ -20,8 +20,8 @@ from mtcli.planning.estimate import estimate_workload, step_seconds, step_tokens
 CPU_MINUTES = 120.0  # default time budget
 GPU_MINUTES = 24 * 60.0
 
-# The size depends on the number of cores, not on their measured speed: the speed varies between
-# measurements, but the same corpus and machine must always get the same model.
+# The model size depends on the number of cores, not on their measured speed. The measured speed
+# varies, but the same corpus on the same machine must always result in the same model.
 _CORE_GFLOPS = 100.0
 
 Value = TypeVar("Value")
@@ -90,7 +90,7 @@ def nominal_hardware(hardware: Hardware) -> Hardware:
 def _is_affordable(tier: SizeTier, stats: CorpusStats, hardware: Hardware, minutes: float) -> bool:
     """Return whether the model can train on at least one token per parameter.
 
-    This is a low bar, but sufficient: 36.6 BLEU on Multi30k took 1.4 tokens per parameter.
+    This threshold is low but sufficient: 36.6 BLEU on Multi30k took 1.4 tokens per parameter.
     """
     config = _tier_config(tier)
     work = estimate_workload(config, stats)

@@ -1,4 +1,4 @@
-"""Training plan: chosen settings with reasons, expected cost, and both as text."""
+"""Training plan: chosen settings with reasons and the expected cost, as values and as text."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ _BYTES_PER_PARAMETER = 4 * 4  # weight, gradient and two optimizer states in flo
 
 @dataclass(frozen=True)
 class Plan:
-    """Complete configuration, with its choices, their basis, and the expected cost."""
+    """A complete configuration, its chosen settings, their basis, and the expected cost."""
 
     choices: Sequence[Choice]  # empty if the user has set everything
     config: Config
@@ -31,8 +31,8 @@ def make_plan(
 ) -> Plan:
     """Choose the settings that `settings` does not contain; `data.train` is required.
 
-    User settings are never changed, and dependent settings are adapted to them. Only `train.steps`
-    and the intervals that are derived from it depend on the measured speed of the machine.
+    User settings are never changed; the chosen settings are adapted to them. Only `train.steps` and
+    the intervals that are derived from it depend on the measured speed of the machine.
     """
     fixed = flatten(settings)  # a section may contain only some of its keys
     hardware = _hardware_in_use(hardware, fixed)
@@ -139,6 +139,6 @@ def _describe_epochs(epochs: float) -> str:
 
 
 def _hardware_in_use(hardware: Hardware | None, fixed: Mapping[str, Any]) -> Hardware:
-    """Return `hardware`, detected if None, and without its GPU if `train.device` is cpu."""
+    """Return `hardware` (default: this machine), without its GPU if `train.device` is cpu."""
     hardware = hardware or detect_hardware()
     return replace(hardware, gpu=None) if fixed.get("train.device") == "cpu" else hardware

@@ -51,7 +51,7 @@ class TrainRequest:
 
     @cached_property
     def reader(self) -> CorpusReader:
-        """Reader that keeps the corpora read for planning, so that training can use them."""
+        """Reader that keeps the corpora that planning has read, so that training can use them."""
         return CorpusReader(_existing_parent(self.cache or self.out))
 
     @property
@@ -103,14 +103,14 @@ def _check_same_arch(file: Path, tree: dict[str, Any], parent: Path, arch: str) 
 
 
 def is_resumed(request: TrainRequest) -> bool:
-    """Return whether the run already exists; a resumed run keeps its earlier choices."""
+    """Return whether the command resumes an existing run, which keeps its earlier choices."""
     if request.is_fresh or not is_run(request.out):
         return False
     return has_saved_weights(request.out) or _has_current_plan(request)
 
 
 def _has_current_plan(request: TrainRequest) -> bool:
-    """Return whether a run that has no steps yet was planned for the same corpus and settings."""
+    """Return whether a run without any steps was planned for the same corpus and settings."""
     saved = load_saved_config(request.out)
     config = _with_user_settings(saved, _user_settings(request))
     if not has_same_settings(request.out, config):
@@ -189,7 +189,7 @@ def _all_settings(request: TrainRequest) -> list[Setting]:
     _check(request)
     if request.parent is None:
         return _user_settings(request)
-    # A resumed run has saved these sections, so it does not need its parent.
+    # A resumed run has its own copy of these sections, so it does not need its parent.
     is_parent_missing = not request.parent.is_dir()
     can_resume = not request.is_fresh and has_saved_weights(request.out)
     parent = load_saved_config(request.out if can_resume and is_parent_missing else request.parent)

@@ -7,7 +7,13 @@ from mtcli.reporting.events import Finished, Preparing, Resumed, RolledBack, Sto
 # Tab and newline are harmless; a terminal would interpret other control characters.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
-_METRIC_LABELS = {"bleu": "BLEU", "chrf": "chrF", "loss": "dev loss"}
+_METRIC_LABELS = {
+    "bleu": "BLEU",
+    "chrf": "chrF",
+    "chrf++": "chrF++",
+    "ter": "TER",
+    "loss": "dev loss",
+}
 
 
 def summary_line(event: Stopped | Finished) -> str:

@@ -1,4 +1,4 @@
-"""Beam search over any `TranslationModel`; it uses only token ids and states."""
+"""Beam search for any `TranslationModel`, based only on token ids and decoder states."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -33,7 +33,7 @@ class _Beams:
 
 @dataclass(frozen=True)
 class _Candidates:
-    """The best 2W continuations of each sentence, best first: if W of them end, W remain."""
+    """The best 2W continuations of each sentence, best first: at least W of them do not end."""
 
     log_probs: Tensor  # [B, 2W]
     tokens: Tensor  # [B, 2W]
@@ -133,7 +133,7 @@ def _force_prefix(
 
 
 def _is_done(finished: list[list[Hypothesis]], beams: _Beams, options: SearchOptions) -> Tensor:
-    """Return which sentences [B] are complete, by CTranslate2's rule for min_decoding_length=0."""
+    """Return a mask [B] of complete sentences (CTranslate2's rule for min_decoding_length=0)."""
     counts = [len(finished[i]) for i in beams.sentences.tolist()]
     n_finished = torch.tensor(counts, device=beams.sentences.device)  # [B]
     if options.length_penalty == 0:

@@ -40,13 +40,13 @@ class Prefix:
         return Prefix(self.tokens[sentences], self.lengths[sentences])
 
     def is_forced(self, step: int) -> Tensor:
-        """Return which sentences [B] have a forced token at `step` (counted from 0)."""
+        """Return a mask [B] of the sentences that have a forced token at `step` (from 0)."""
         return self.lengths > step
 
     def token(self, step: int) -> Tensor:
-        """Return the forced tokens [B] at `step`; sentences without one have an arbitrary token."""
+        """Return the forced tokens [B] at `step`; arbitrary tokens for sentences without one."""
         return self.tokens[:, min(step, self.tokens.size(1) - 1)]
 
     def is_first_choice(self, step: int) -> Tensor:
-        """Return for which sentences [B] `step` is the first one after the prefix."""
+        """Return a mask [B] of the sentences for which `step` is the first after the prefix."""
         return self.lengths.eq(step)

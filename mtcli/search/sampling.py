@@ -66,7 +66,7 @@ def _draw(logits: Tensor, sampling: Sampling, generator: torch.Generator) -> Ten
     if sampling.top_k:
         ranked, tokens = ranked[:, : sampling.top_k], tokens[:, : sampling.top_k]
     probs = ranked.softmax(dim=-1)  # [B, top_k or V]
-    # Top-p keeps a token while the tokens ranked above it have less than `top_p` probability.
+    # Top-p keeps a token if the tokens ranked above it have a total probability below `top_p`.
     probs_above = probs.cumsum(dim=-1) - probs
     kept = probs.masked_fill(probs_above >= sampling.top_p, 0.0)
     choices = torch.multinomial(kept, 1, generator=generator)  # [B, 1]

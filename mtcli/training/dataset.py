@@ -1,17 +1,18 @@
-"""Dataset of a run: training set, dev set, and scoring of a model on the dev set."""
+"""Dataset of a run: training set and dev set. The dev set scores a model."""
 
 import time
 from dataclasses import dataclass
 from typing import Any
 
+from mtcli.config.metrics import DEFAULT_METRICS, MetricOptions
 from mtcli.config.search import SearchOptions
-from mtcli.config.sections import Config
+from mtcli.config.sections import Config, TrainConfig
 from mtcli.data.batches import batches_in_order
 from mtcli.data.corpus import Corpus
 from mtcli.data.encoding import EncodedCorpus
 from mtcli.data.streaming import StreamedCorpus
 from mtcli.distributed import Processes
-from mtcli.evaluation.scores import compute_scores
+from mtcli.evaluation.scores import LOWER_IS_BETTER, compute_scores
 from mtcli.models.base import TrainableModel
 from mtcli.reporting.events import MAIN_METRIC, Sample, Score, Scores
 from mtcli.tokenizer import Tokenizers
@@ -20,7 +21,7 @@ from mtcli.translation.engines import LoadedEngine
 from mtcli.translation.engines.pytorch import TorchEngine
 from mtcli.translation.line_translator import LineTranslator, Request
 
-_N_SAMPLES = 2  # translations to display
+_N_SAMPLES = 2  # number of translations to display
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,10 @@ class DevScores:
 
     def score(self, metric: str) -> float:
         """Return the score for model selection; higher is better."""
-        return -self.loss if metric == "loss" else self.scores[metric].value
+        if metric == "loss":
+            return -self.loss
+        value = self.scores[metric].value
+        return -value if metric in LOWER_IS_BETTER else value
 
     @property
     def bleu(self) -> Score:
@@ -42,9 +46,19 @@ class DevScores:
         return self.scores[MAIN_METRIC]
 
 
+def validation_metrics(options: TrainConfig) -> MetricOptions:
+    """Return the metrics of a validation: BLEU, chrF and the one that selects the weights."""
+    selecting = [options.metric] if options.metric != "loss" else []
+    return MetricOptions(
+        metrics=tuple(dict.fromkeys([*DEFAULT_METRICS, *selecting])),
+        tokenize=options.bleu_tokenizer,
+        resamples=0,
+    )
+
+
 @dataclass(frozen=True)
 class DevSet:
-    """Dev set: all pairs as token ids for the loss, the first pairs as text for BLEU and chrF."""
+    """Dev pairs: all pairs as token ids for the loss, the first ones as text for BLEU and chrF."""
 
     encoded: EncodedCorpus
     scored_pairs: Corpus  # translated for BLEU, chrF and samples
@@ -57,10 +71,10 @@ class DevSet:
         processes: Processes,
         max_length: int | None = None,
     ) -> DevScores:
-        """Score `model` with greedy search, in parallel across all processes.
+        """Return the scores of `model` with greedy search; the processes share the work.
 
-        Translations are truncated after `max_length` pieces. The model is in evaluation mode
-        afterward.
+        Translations are truncated after `max_length` pieces. The method leaves the model in
+        evaluation mode.
         """
         began = time.perf_counter()
         batches = list(batches_in_order(self.encoded, config.data.batch_tokens))
@@ -81,7 +95,7 @@ class DevSet:
         samples = zip(sources, references, translations, strict=True)
         return DevScores(
             loss=loss,
-            scores=compute_scores(translations, [references]),
+            scores=compute_scores(translations, [references], validation_metrics(config.train)),
             seconds=time.perf_counter() - began,
             samples=tuple(Sample(*sample) for sample in list(samples)[:_N_SAMPLES]),
         )

@@ -1,8 +1,8 @@
-"""End of training: choice of the final weights, export to CTranslate2, shortlist decision.
+"""End of training: choose the final weights and export the model to CTranslate2.
 
 Candidates for the final weights are the best validated step, the mean of several validated steps
-and the last step without the moving average. The export gets a vocabulary shortlist, which is
-enabled by default only if it makes translation faster at little cost in BLEU.
+and the last step without the moving average. The export includes a vocabulary shortlist, which is
+enabled by default only if it makes translation faster and hardly lowers BLEU.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,11 +11,12 @@ from pathlib import Path
 
 from torch import Tensor
 
+from mtcli.config.metrics import MetricOptions
 from mtcli.config.search import EngineOptions, SearchOptions
 from mtcli.data.corpus import Corpus
 from mtcli.data.encoding import EncodedCorpus
 from mtcli.errors import MtcliError
-from mtcli.evaluation.scores import bleu
+from mtcli.evaluation.scores import compute_scores
 from mtcli.export.directory import (
     NotExportableError,
     make_export,
@@ -28,7 +29,7 @@ from mtcli.model_dir.directory import load_saved_config, weights_info
 from mtcli.model_dir.manifest import Shortlist
 from mtcli.model_dir.weights import average_weights
 from mtcli.models.base import parameters_of
-from mtcli.reporting.events import Activity, Finished, Notice
+from mtcli.reporting.events import MAIN_METRIC, Activity, Finished, Notice
 from mtcli.tokenizer import load_tokenizers
 from mtcli.training.loop import is_better
 from mtcli.training.run_state import Run, write_report
@@ -67,7 +68,7 @@ def finish(run: Run, progress: Progress, reason: str) -> Finished:
     )
     write_report(run, finished)
     run.context.remove_cache()
-    run.report(finished)  # last: a logged `finished` means that all files exist
+    run.report(finished)  # must be last: when `finished` is logged, all files exist
     return finished
 
 
@@ -155,9 +156,9 @@ def _export(run: Run) -> None:
 def export_with_shortlist(
     directory: Path, train_set: EncodedCorpus, dev: Corpus
 ) -> Shortlist | None:
-    """Export the model with a shortlist, which is enabled by default if it does well on `dev`.
+    """Export the model with a shortlist; decide on the dev pairs whether to enable it by default.
 
-    The speedup is estimated from operation counts, not measured, so that the decision does not
+    The speedup is not measured but estimated from operation counts, so that the decision does not
     depend on the load of the machine. Language models have no shortlist.
     """
     manifest = make_export(directory)
@@ -182,7 +183,7 @@ def export_with_shortlist(
 def _translate_dev(
     directory: Path, dev: Corpus, *, shortlist: bool
 ) -> tuple[float, list[SearchedBatch]]:
-    """Translate `dev`; return the BLEU score and the size of each decoded batch."""
+    """Translate `dev`; return the BLEU score and the size of each batch."""
     options = EngineOptions(engine="ctranslate2", device="cpu", shortlist=shortlist)
     loaded = open_engine(directory, options)
     counter = CountingEngine(loaded.engine)
@@ -190,11 +191,17 @@ def _translate_dev(
     search = replace(translator.options, n_best=1, with_scores=False)
     found = translator.translate_all([Request(line) for line in dev.source], search)
     texts = [candidates[0].text for candidates in found]
-    return bleu(texts, [dev.target]).value, counter.batches
+    metrics = MetricOptions(
+        metrics=(MAIN_METRIC,),
+        tokenize=load_saved_config(directory).train.bleu_tokenizer,
+        resamples=0,
+    )
+    scores = compute_scores(texts, [dev.target], metrics)
+    return scores[MAIN_METRIC].value, counter.batches
 
 
 class CountingEngine(Engine):
-    """Engine that delegates to `engine` and records the size of every search."""
+    """Engine that delegates to `engine` and records the size of every batch."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -204,13 +211,13 @@ class CountingEngine(Engine):
         self.batch_tokens = engine.batch_tokens
 
     def search(self, sources: list[Source], options: SearchOptions, limit: int) -> NBest:
-        """Return the n_best targets of each source, best first."""
+        """Return the n-best list of each source, with at most `limit` pieces per target."""
         return self.submit(sources, options, limit)()
 
     def submit(
         self, sources: list[Source], options: SearchOptions, limit: int
     ) -> Callable[[], NBest]:
-        """Start a search; the returned function waits for the result."""
+        """Start a search; return a function that waits for its result."""
         pending = self.engine.submit(sources, options, limit)
 
         def result() -> NBest:

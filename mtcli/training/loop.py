@@ -1,4 +1,4 @@
-"""The training loop: steps, validations, checkpoints and rollbacks."""
+"""Training loop: steps, validations, checkpoints and rollbacks."""
 
 import math
 import time
@@ -48,7 +48,7 @@ class Step:
 
 
 class DivergedError(Exception):
-    """Training has diverged at `step`; the message describes the symptom."""
+    """Training diverged at `step`; the message describes how the loss changed."""
 
     def __init__(self, step: int, message: str) -> None:
         super().__init__(message)
@@ -56,7 +56,7 @@ class DivergedError(Exception):
 
 
 def divergence_error(error: DivergedError) -> ConfigError:
-    """Return the user error for a run that keeps diverging."""
+    """Return the error to show to the user when a run keeps diverging."""
     return ConfigError(
         f"training diverged at step {error.step}: {error}",
         hint="start over (--fresh) with a lower train.learning_rate or "
@@ -90,11 +90,11 @@ def fit(
             seconds=now - step_start,
             position=group.after,
         )
-        step_start = time.perf_counter()  # do not count the caller's time, such as validations
+        step_start = time.perf_counter()  # exclude the time of the caller, such as validations
 
 
 def train(run: Run, progress: Progress, request: StopRequest) -> Progress | Stopped:
-    """Train until done or asked to stop; roll back when training diverges."""
+    """Train until all steps are done or a stop is requested; roll back when training diverges."""
     initial = progress
     while True:
         try:
@@ -141,9 +141,9 @@ def _train_until_stop(run: Run, progress: Progress, request: StopRequest) -> Pro
 
 
 def _any_process(run: Run, *flags: bool) -> list[bool]:
-    """Return for each flag whether any process has set it.
+    """Return, for each flag, whether it is true in any process.
 
-    All processes get the same answer, so that they act in the same step.
+    All processes get the same result, so that they save and stop at the same step.
     """
     counts = run.processes.all_reduce_sum([float(flag) for flag in flags], run.train_step.device)
     return [count > 0 for count in counts]
@@ -162,7 +162,7 @@ def _advance(progress: Progress, step: Step) -> Progress:
 
 
 def _record_memory_limit(run: Run, progress: Progress) -> Progress:
-    """Return the progress with the current batch size limit, so that a resumed run knows it."""
+    """Return the progress with the current batch size limit, so that a resumed run uses it."""
     limit = run.train_step.max_positions
     if limit == progress.most_positions:
         return progress
@@ -224,7 +224,7 @@ def _validate(run: Run, progress: Progress) -> Progress:
 
 
 def is_better(score: float, loss: float, progress: Progress) -> bool:
-    """Return whether these scores are better than the best so far; the loss breaks ties.
+    """Return whether the score is better than the best one so far; the loss breaks ties.
 
     Ties are common early in training, when BLEU is 0.
     """

@@ -37,8 +37,8 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
     With smoothing e the loss of a row with logits z and label y is
         logsumexp(z) - (1 - e) z_y - e mean(z),
     and its gradient is softmax(z) - (1 - e) onehot(y) - e / V. The last term is the same for all
-    entries of the vocabulary, so it needs no pass over the logits: it follows from the sums over
-    the rows of `weight` and of `x`.
+    entries of the vocabulary. It is computed without the logits, from the sums over the rows of
+    `weight` and of `x`.
     """
 
     @staticmethod

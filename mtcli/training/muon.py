@@ -14,10 +14,9 @@ from mtcli.distributed import SINGLE, Processes, shard_like, unshard
 class Muon(Optimizer):
     """SGD with Nesterov momentum and orthogonalized updates (Jordan et al. 2024).
 
-    All singular directions of a matrix move by the same amount, even those with small gradients,
-    as if the problem were much better conditioned. The Newton-Schulz iteration uses the precision
-    of the parameters (most CPUs only emulate bfloat16) and runs on all matrices of one shape at
-    once.
+    An update moves all singular directions of a matrix by about the same amount, even those with
+    small gradients. The Newton-Schulz iteration uses the precision of the parameters, because most
+    CPUs only emulate bfloat16, and processes all matrices of the same shape at once.
     """
 
     def __init__(
@@ -40,7 +39,7 @@ class Muon(Optimizer):
                 self._update(matrices, group["lr"], group["momentum"], group["weight_decay"])
 
     def _matrix_groups(self, parameters: list[nn.Parameter]) -> Iterator[list[Tensor]]:
-        """Yield groups of matrices with the same shape: all, or one per process if sharded."""
+        """Yield groups of matrices with the same shape; sharded groups have one per process."""
         for matrices in _group_by_shape(parameters):
             size = self.processes.size if isinstance(matrices[0], DTensor) else len(matrices)
             for i in range(0, len(matrices), size):
@@ -61,7 +60,7 @@ class Muon(Optimizer):
         torch._foreach_add_(matrices, parts, alpha=-lr * scale)
 
     def _orthogonalize(self, matrices: list[Tensor]) -> list[Tensor]:
-        """Orthogonalize all matrices; each process computes a part, then all gather the results."""
+        """Orthogonalize the matrices; the processes share the work and exchange the results."""
         n, size = len(matrices), self.processes.size
         if size == 1:
             return list(orthogonalize(torch.stack(matrices)).unbind())
@@ -86,8 +85,8 @@ class Muon(Optimizer):
 def orthogonalize(x: Tensor, n_steps: int = 5) -> Tensor:
     """Return matrices [n, rows, columns] with singular values near 1.
 
-    Five Newton-Schulz steps with the coefficients of Jordan et al. (2024) bring the singular values
-    to about 0.7 to 1.2. More precision is not needed and would take more steps.
+    After five Newton-Schulz steps with the coefficients of Jordan et al. (2024), the singular
+    values are between about 0.7 and 1.2. This is precise enough; more steps only take longer.
     """
     a, b, c = 3.4445, -4.7750, 2.0315
     is_tall = x.size(-2) > x.size(-1)

@@ -8,12 +8,14 @@ from typing import Any
 from mtcli.config.sections import Config
 from mtcli.data.formats.base import Languages
 from mtcli.errors import CheckpointError, DataError, MtcliError
+from mtcli.evaluation.tokenizers import check_tokenizer, choose_tokenizer
 from mtcli.files import write_file
 from mtcli.model_dir.checkpoints import Checkpoint, Progress, inference_weights
 from mtcli.model_dir.directory import (
     check_is_run,
     fixed_steps,
     has_saved_weights,
+    load_saved_config,
     mtcli_version,
     remove_run,
     save_config,
@@ -48,7 +50,7 @@ def open_run(
 ) -> tuple[Run, Progress]:
     """Build a new run, or restore one from its last checkpoint.
 
-    Errors in the data and the settings are raised before a new run is written to disk.
+    Errors in the data or the settings are raised before a new run is written to disk.
     """
     preparation = _new_preparation(config, context)
     is_new = not context.directory.exists()
@@ -108,6 +110,7 @@ def _build_or_restore(
     data = _prepare_data(preparation, summary, tokenizers, context, notify)
     context.reader.clear()  # training needs only token ids
     config = _with_languages(config, summary.languages)
+    config = _resolve_bleu_tokenizer(config, context, checkpoint, notify)
     config = _resolve_steps(config, context, data, options, notify)
     if checkpoint:  # its weights replace the parent's, and the parent may be deleted
         config = _with_train_settings(config, start_from=None)
@@ -136,15 +139,15 @@ def _prepare_data(
     context: RunContext,
     notify: Notify,
 ) -> Dataset:
-    """Encode the corpus once per file system; return the dataset for this process."""
+    """Encode the corpus, once per file system, and return the dataset for this process."""
 
     def encode_elsewhere() -> None:
         if preparation.has_ids(tokenizers, summary.digest):
             return  # the machines share a file system
         if preparation.summary.digest != summary.digest:
             raise DataError(
-                "the machines have different sentence pairs",
-                hint="give all machines the same corpus files",
+                "the corpus is not the same on all machines",
+                hint="copy the same corpus files to all machines",
             )
         preparation.encode(tokenizers)
 
@@ -159,8 +162,32 @@ def _with_languages(config: Config, languages: Languages) -> Config:
     return config.model_copy(update={"data": config.data.model_copy(update=codes)})
 
 
+def _resolve_bleu_tokenizer(
+    config: Config, context: RunContext, checkpoint: Checkpoint | None, notify: Notify
+) -> Config:
+    """Return `config` with a tokenizer of BLEU.
+
+    A resumed run keeps its tokenizer: a different one could select different weights.
+    """
+
+    def choose() -> str:
+        name = config.train.bleu_tokenizer
+        if name is None and checkpoint:
+            name = load_saved_config(context.directory).train.bleu_tokenizer
+        if name is not None:
+            check_tokenizer(name)
+            return name
+        choice = choose_tokenizer(config.data.target_lang)
+        if choice.notice:
+            notify(choice.notice)
+        return choice.name
+
+    name = context.processes.run_on_first(choose)
+    return _with_train_settings(config, bleu_tokenizer=name)
+
+
 def _lock_new_run(directory: Path, lock: RunLock) -> None:
-    """Lock a directory that held no run at the start; raise if it holds one now."""
+    """Lock the directory of a new run; raise `CheckpointError` if another process has used it."""
     if lock.is_held:
         return
     lock.acquire()
@@ -182,7 +209,7 @@ def _resume_run(run: Run, checkpoint: Checkpoint) -> Progress:
 
 
 def _last_checkpoint(config: Config, context: RunContext, digest: str) -> Checkpoint | None:
-    """Return the last checkpoint, or None; raise if the run cannot be resumed with this data."""
+    """Return the last checkpoint, or None for a new run; raise an error if it cannot be used."""
     checkpoint = find_checkpoint(context)
     if checkpoint is None and context.processes.is_first and has_saved_weights(context.directory):
         raise CheckpointError(
@@ -202,7 +229,7 @@ def _last_checkpoint(config: Config, context: RunContext, digest: str) -> Checkp
 
 
 def _is_split_by_seed(config: Config, context: RunContext, digest: str) -> bool:
-    """Return whether an earlier version of mtcli computed `digest` for the same corpus."""
+    """Return whether `digest` is that of the same corpus in an earlier version of mtcli."""
     if config.data.dev or config.data.streaming:
         return False
     return digest == digest_by_seed(config, context.reader)
@@ -222,7 +249,7 @@ def _get_tokenizers(
     checkpoint: Checkpoint | None,
     notify: Notify,
 ) -> Tokenizers:
-    """Load the tokenizers of the run, of its parent or of the user, or train new ones."""
+    """Load the tokenizers of the run, its parent or the user; if there are none, train them."""
 
     def get() -> Tokenizers:
         if checkpoint:
@@ -244,7 +271,7 @@ def _get_tokenizers(
 def _resolve_steps(
     config: Config, context: RunContext, data: Dataset, options: RunOptions, notify: Notify
 ) -> Config:
-    """Return `config` with the number of steps that fit into `train.minutes`, if it is set."""
+    """Return `config`; if `train.minutes` is set, with the number of steps that fit into it."""
     minutes = config.train.minutes
     if minutes is None:
         return config
@@ -267,7 +294,7 @@ def _with_train_settings(config: Config, **settings: Any) -> Config:
 
 
 def _notify_summary(run: Run, notify: Notify) -> None:
-    """Notify the user of model size, initial weights, training settings and device."""
+    """Report the model size, initial weights, training settings and device to the user."""
     options, device, size = run.config.train, run.train_step.device, run.processes.size
     n_frozen = sum(p.numel() for p in run.model.parameters() if not p.requires_grad)
     frozen = f", {n_frozen:,} of them frozen" if n_frozen else ""

@@ -41,7 +41,7 @@ def freeze(model: nn.Module, patterns: tuple[str, ...]) -> None:
 def build_optimizers(
     model: TrainableModel[Any], options: TrainConfig, processes: Processes = SINGLE
 ) -> list[Optimizer]:
-    """Return optimizers that together update every parameter of `model` that is not frozen.
+    """Return the optimizers, which together update all parameters that are not frozen.
 
     Each parameter group stores its peak learning rate in the entry "peak".
     """
@@ -74,9 +74,9 @@ def split_parameters(
 ) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
     """Return the trainable parameters in two lists: matrices of hidden layers, and all others.
 
-    Each row of an embedding or of the output layer belongs to one piece and is updated when that
-    piece occurs; an orthogonalized update would move rare pieces as far as frequent ones. (This
-    does not apply to relative position vectors: every distance occurs in every batch.)
+    Embeddings and the output layer count as others. Each of their rows belongs to one piece, and an
+    orthogonalized update would move rare pieces as far as frequent ones. Relative position vectors
+    count as matrices, because every distance occurs in every batch.
     """
     piece_matrices = {
         id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)
@@ -93,18 +93,18 @@ def split_parameters(
 
 
 def build_schedule(options: TrainConfig) -> Schedule:
-    """Return the schedule that `options` selects, as a multiplier for the peak learning rate."""
+    """Return the learning rate schedule that `options` selects."""
     schedules = {"trapezoid": trapezoid, "cosine": cosine, "inverse_sqrt": inverse_sqrt}
     return partial(schedules[options.schedule], options)
 
 
 def trapezoid(options: TrainConfig, step: int) -> float:
-    """Return the factor for linear warmup, a constant rate and linear decay to `final_rate`."""
+    """Return the multiplier for linear warmup, a constant rate and linear decay to `final_rate`."""
     return min(_warmup(step, _n_warmup(options)), _decay(options, step, default_share=0.6))
 
 
 def cosine(options: TrainConfig, step: int) -> float:
-    """Return the factor for linear warmup and cosine decay to `final_rate`."""
+    """Return the multiplier for linear warmup and cosine decay to `final_rate`."""
     n_warmup = _n_warmup(options)
     done = max(0, step - n_warmup) / max(1, options.steps - n_warmup)
     decay = _interpolate(options.final_rate, (1 + math.cos(math.pi * done)) / 2)
@@ -137,7 +137,7 @@ def _warmup(step: int, n_warmup: int) -> float:
 
 
 def _decay(options: TrainConfig, step: int, default_share: float) -> float:
-    """Return the decay factor: 1 at first, then linearly down to `final_rate` at the last step."""
+    """Return the decay factor, which is 1 and then decreases linearly to `final_rate`."""
     share = default_share if options.decay_share is None else options.decay_share
     n_decay = share * options.steps
     left = (options.steps - step) / n_decay if n_decay else 1.0
@@ -145,7 +145,7 @@ def _decay(options: TrainConfig, step: int, default_share: float) -> float:
 
 
 def _interpolate(low: float, share: float) -> float:
-    """Interpolate linearly from `low` (`share` is 0) to 1 (`share` is 1)."""
+    """Interpolate linearly between `low` (at `share` 0) and 1 (at `share` 1)."""
     return low + (1 - low) * max(0.0, share)
 
 

@@ -1,7 +1,7 @@
 """Preparation of the training data: read, split, train the vocabulary, encode.
 
-Each stage has a cache entry, so a resumed run, or another run with the same data and vocabulary,
-does not repeat it.
+Each stage stores its result in the cache, so that a resumed run, or another run with the same data
+and vocabulary, need not repeat it.
 """
 
 import hashlib
@@ -53,7 +53,7 @@ class CorpusSplit:
 
 @dataclass(frozen=True)
 class SplitSummary:
-    """Summary of the training and dev pairs, which can be read without the training text."""
+    """Facts about the training and dev pairs that can be loaded without the training text."""
 
     digest: str
     languages: Languages
@@ -62,7 +62,7 @@ class SplitSummary:
 
 
 class Preparation:
-    """Preparation of the data of one run."""
+    """Prepares the data of one run."""
 
     def __init__(
         self,
@@ -137,11 +137,11 @@ class Preparation:
         )
 
     def has_ids(self, tokenizers: Tokenizers, digest: str) -> bool:
-        """Return whether the cache has the token ids of the pairs with this digest."""
+        """Return whether the cache contains the token ids of the pairs with digest `digest`."""
         return self._cache.find(self._ids_key(tokenizers, digest)) is not None
 
     def open(self, tokenizers: Tokenizers, summary: SplitSummary, notify: Notify) -> Dataset:
-        """Return the dataset that `encode` has written to the cache of this machine."""
+        """Return the dataset that `encode` wrote to the cache of this machine."""
         entry = self._cache.open(self._ids_key(tokenizers, summary.digest))
         for notice in entry.values["notices"]:
             notify(notice)
@@ -223,7 +223,7 @@ class Preparation:
 
 
 def read_split(config: Config, notify: Notify, reader: CorpusReader | None = None) -> CorpusSplit:
-    """Read the training and dev pairs of `config`; hold out dev pairs if there are no dev files."""
+    """Read the training and dev pairs; without a dev corpus, hold out some training pairs."""
     reader = reader or CorpusReader()
     corpus = _read(reader, config.data.train, config, _prefixed("training", notify))
     if config.data.dev:
@@ -257,7 +257,7 @@ def configured_languages(config: Config) -> Languages:
 
 
 def digest_by_seed(config: Config, reader: CorpusReader) -> str:
-    """Return the digest of the split that mtcli 0.1.0 made, which depends on `train.seed`."""
+    """Return the digest of the split in mtcli 0.1.0, which depends on `train.seed`."""
     corpus = _read(reader, config.data.train, config, _ignore)
     return CorpusSplit(*hold_out(corpus, config.data.dev_pairs, config.train.seed)).digest
 
@@ -269,7 +269,7 @@ def _read(
     notify: Notify,
     languages: Languages | None = None,
 ) -> Corpus:
-    """Read the pairs of a corpus; drop those that are certainly too long."""
+    """Read the pairs of a corpus, without those that are certainly too long."""
     corpus = reader.read(source, notify, languages or configured_languages(config))
     return drop_overlong(corpus, config.data.max_length, config.tokenizer.normalization, notify)
 
@@ -334,6 +334,6 @@ def _open_ids(entry: CacheEntry, name: str, tokenizers: Tokenizers) -> EncodedCo
 
 
 def _map(path: Path, dtype: DTypeLike) -> NDArray[Any]:
-    """Map a file into memory as a plain array, because slicing `np.memmap` is slow."""
+    """Return a plain array that maps a file into memory; slicing `np.memmap` would be slow."""
     with path.open("rb") as file:
         return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), dtype)

@@ -1,4 +1,4 @@
-"""Restore a run: from its last checkpoint, or to its initial state."""
+"""Restore a run from its last checkpoint, or reset it to its initial state."""
 
 from functools import partial
 

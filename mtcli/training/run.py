@@ -31,7 +31,7 @@ __all__ = ["DEFAULTS", "RunOptions", "train_run"]
 def train_run(
     config: Config, directory: Path, listener: Listener, options: RunOptions = DEFAULTS
 ) -> Finished | Stopped:
-    """Train until done or asked to stop; resume the run in `directory` if there is one."""
+    """Train until done or asked to stop; if `directory` contains a run, resume it."""
     request = StopRequest(options.stop_after)
     try:
         return _train_run(config, directory, listener, options, request)
@@ -104,7 +104,10 @@ def _ignore(_: object) -> None:
 
 
 def _find_finished(config: Config, context: RunContext, options: RunOptions) -> Finished | None:
-    """Return the `Finished` event of a completed run; raise if its settings or data differ."""
+    """Return the `Finished` event of a completed run, or None.
+
+    Raise `CheckpointError` if the run has different settings or data.
+    """
     check_is_run(context.directory)
     if options.fresh:
         return None

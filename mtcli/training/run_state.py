@@ -1,4 +1,4 @@
-"""Run state: everything that training needs, built from a configuration and a dataset."""
+"""State of a run: model, data, optimizers and log, built from a configuration and a dataset."""
 
 import os
 import platform
@@ -43,11 +43,11 @@ Listener = Callable[[Event], None]
 class RunOptions:
     """Options of one `mtcli train` command that do not change the trained model."""
 
-    fresh: bool = False  # start over, even if the directory holds a run
+    fresh: bool = False  # start over, even if the directory contains a run
     stop_after: float | None = None  # minutes
     tensorboard: bool = False  # also write TensorBoard event files
     plan: tuple[str, ...] = ()  # lines that describe the settings chosen for a new run
-    check_data: bool = True  # check that a completed run was trained on this corpus
+    check_data: bool = True  # check that a completed run was trained on the same corpus
     reader: CorpusReader | None = None  # corpora that planning has already read
     cache: Path | None = None  # data cache to share with other runs; None: a separate one
 
@@ -57,7 +57,7 @@ DEFAULTS = RunOptions()
 
 @dataclass(frozen=True)
 class RunContext:
-    """Environment of a run: directory, device, processes, listener, corpora and start time."""
+    """Environment of a run: directory, device, processes, listener, reader, cache, start time."""
 
     directory: Path
     device: torch.device
@@ -65,7 +65,7 @@ class RunContext:
     listener: Listener
     started_at: float = field(default_factory=time.monotonic)
     reader: CorpusReader = field(default_factory=CorpusReader)
-    shared_cache: Path | None = None  # data cache that other runs use as well
+    shared_cache: Path | None = None  # data cache that other runs may also use
 
     @property
     def cache(self) -> DataCache:
@@ -75,7 +75,7 @@ class RunContext:
     def remove_cache(self, *, keep: tuple[str, ...] = ()) -> None:
         """Remove the cache of this run, except the entries in `keep`; never remove a shared cache.
 
-        Rank 0 does so. If other machines have separate file systems, so does their first process.
+        Rank 0 removes the cache. On machines with a separate file system, the first process does.
         """
         has_own = local_rank() == 0 and not (self.directory / CONFIG).exists()
         if self.shared_cache is None and (self.processes.is_first or has_own):
@@ -114,7 +114,7 @@ class Run:
         return sum(parameter.numel() for parameter in self.model.parameters())
 
     def report(self, event: Event) -> None:
-        """Log an event and pass it to the listener; only rank 0 does so."""
+        """On rank 0, log an event and pass it to the listener; on other ranks, do nothing."""
         if self.processes.is_first:
             self.log(event)
             self.context.listener(event)
@@ -128,7 +128,7 @@ class Run:
         signature: str,
         name: str = "",
     ) -> None:
-        """Save `weights` as the model; `name` describes weights that are not those of `step`."""
+        """Save `weights` as the model; `name` describes weights of more than a single step."""
         info = WeightsInfo(
             n_parameters=self.n_parameters,
             step=step,
@@ -163,7 +163,7 @@ class Run:
             )
 
     def groups_from(self, position: DataPosition) -> Generator[Group]:
-        """Probe the memory; return a prefetching generator of groups from `position` on."""
+        """Probe the memory, then return a generator that prefetches groups from `position` on."""
         stream = self._batch_stream()
         self.train_step.probe_memory(stream.largest)
         groups = stream.groups(position)
@@ -185,7 +185,7 @@ class Run:
 
 
 def build_run(config: Config, context: RunContext, data: Dataset) -> Run:
-    """Build a new run; its initial weights depend only on the data, the settings and the seed."""
+    """Return a new run; its initial weights depend only on the data, the settings and the seed."""
     torch.manual_seed(config.train.seed)
     sizes = len(data.tokenizers.source), len(data.tokenizers.target)
     try:

@@ -24,7 +24,7 @@ def shard(model: TrainableModel[Any]) -> None:
                 for sublayer in layer.children():
                     if any(isinstance(module, nn.Linear) for module in sublayer.modules()):
                         _shard_module(sublayer)  # norms are too small to shard separately
-    # The rest includes the output matrix, which the loss uses after the model's forward pass.
+    # Keep the rest gathered: the loss uses the output matrix after the model's forward pass.
     _shard_module(model, reshard_after_forward=False)
 
 

@@ -22,7 +22,7 @@ from mtcli.training.optimizers import build_schedule, set_learning_rate
 
 
 class LossModule(nn.Module):
-    """The training loss of a model, as a module that DistributedDataParallel can wrap."""
+    """Training loss of a model, in the form of a module for DistributedDataParallel."""
 
     def __init__(self, model: TrainableModel[Any], label_smoothing: float) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class LossModule(nn.Module):
         self.loss_terms = model.loss_terms
 
     def forward(self, source: Tensor, target_in: Tensor, labels: Tensor) -> Tensor:
-        """Return two sums [2]: the loss of all terms, and that of the first term (the target)."""
+        """Return two summed losses [2]: of all terms, and of the first term (the target)."""
         loss_terms = self.loss_terms(source, target_in, labels)
         weight, smoothing = self.model.output_weight, self.label_smoothing
         losses = torch.stack(
@@ -40,7 +40,7 @@ class LossModule(nn.Module):
         return torch.stack([losses.sum(), losses[0].detach()])
 
     def compile_model(self) -> None:
-        """Compile the model with torch.compile, but not the loss, which is already chunked."""
+        """Compile the model with torch.compile, but not the loss."""
         self.loss_terms = torch.compile(self.loss_terms, dynamic=True)
 
 
@@ -56,7 +56,7 @@ class StepResult:
 
 
 class TrainStep:
-    """A model with its loss, optimizers and schedule: everything that one update needs."""
+    """A model with its loss, optimizers and schedule; computes and applies updates."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class TrainStep:
         self.scaler = torch.amp.GradScaler(
             self.device.type, enabled=self.dtype == torch.float16
         )  # only float16 gradients need scaling
-        self.max_positions: int | None = None  # limit per batch, if larger ones did not fit
+        self.max_positions: int | None = None  # limit per batch, if larger batches did not fit
         self._is_memory_probed = not isinstance(self.loss_module, DistributedDataParallel)
         self._has_overflowed = False
 
@@ -90,9 +90,9 @@ class TrainStep:
         """Find the largest batch size that fits in the memory of every process.
 
         Call this before the first step: a process that runs out of memory during a step would leave
-        the others waiting for its gradients. This is also the first gradient exchange, in which
-        DistributedDataParallel fixes the order of its buckets. The order must not depend on where a
-        run was interrupted, or a resumed run would sum gradients in a different order.
+        the others waiting for its gradients. The probe is also the first gradient exchange, which
+        fixes the order of the buckets of DistributedDataParallel. This order must not depend on
+        where a run was interrupted, or a resumed run would sum gradients in a different order.
         """
         if self._is_memory_probed:
             return
@@ -131,7 +131,7 @@ class TrainStep:
         return StepResult(loss / n_target_tokens, norm, n_target_tokens, n_tokens, n_positions)
 
     def update(self, number: int, factor: float) -> None:
-        """Apply step `number` with `factor` times the scheduled learning rate."""
+        """Update the weights in step `number`, with `factor` times the scheduled learning rate."""
         set_learning_rate(self.optimizers, self.schedule(number) * factor)
         if not self._has_overflowed:
             for optimizer in self.optimizers:
@@ -184,7 +184,7 @@ class TrainStep:
         return True
 
     def _gradient_sync(self, *, is_last: bool) -> Any:
-        """Return a context that exchanges gradients only in the last backward pass of a step."""
+        """Return a context in which only the last backward pass of a step exchanges gradients."""
         if isinstance(self.loss_module, DistributedDataParallel) and not is_last:
             return self.loss_module.no_sync()
         return nullcontext()
@@ -193,7 +193,7 @@ class TrainStep:
         if self.options.compile:
             loss_module.compile_model()
         if self.processes.size > 1 and self.options.sharding == "none":
-            # Buffers are identical in all processes, and gradients need no separate copy.
+            # All processes have the same buffers, and gradients do not need a separate copy.
             return DistributedDataParallel(
                 loss_module, forward_sync_buffers=False, gradient_as_bucket_view=True
             )
@@ -207,7 +207,7 @@ class TrainStep:
         return [batch.micro_batch(i, n_parts) for i in range(n_parts)]
 
     def _halve_batches(self, batches: list[Batch]) -> None:
-        """Halve the maximum batch size of all processes; raise if every batch is a single pair."""
+        """Halve the maximum batch size; raise `ConfigError` if every batch is a single pair."""
         if max(self.processes.gather(max(len(batch.source) for batch in batches))) == 1:
             raise _memory_error("out of memory, even with a single pair")
         largest = max(batch.n_positions for batch in batches)

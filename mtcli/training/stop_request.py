@@ -17,8 +17,8 @@ _UNSAVED = "stopped without saving; run the same command again to resume from th
 class StopRequest:
     """A request to stop training, set by a signal or by a time limit.
 
-    Outside of the training steps nothing needs saving, so a signal ends the run immediately.
-    During the steps the first signal only sets `signal`; training then saves and stops.
+    Before and after the training steps, a signal ends the run immediately, because there is nothing
+    to save. During the steps, the first signal only sets `signal`; training then saves and stops.
     """
 
     def __init__(self, minutes: float | None = None) -> None:
@@ -34,7 +34,7 @@ class StopRequest:
 
     @contextmanager
     def during_steps(self) -> Iterator[None]:
-        """Run the block; meanwhile, the first signal only requests a stop."""
+        """Run the training steps in the block; the first signal only requests a stop."""
         self.raise_pending()
         self._is_in_steps = True
         try:
@@ -55,9 +55,10 @@ class StopRequest:
             raise Interrupted(number, _UNSAVED)
 
     def raise_pending(self) -> None:
-        """Raise `Interrupted` if a signal arrived but did not end the run.
+        """Raise `Interrupted` if a signal has arrived but has not ended the run.
 
-        This happens after the last step, and in destructors, where Python ignores exceptions.
+        This happens if a signal arrives after the last step, or in a destructor, where Python
+        ignores exceptions.
         """
         if self.signal is not None:
             raise Interrupted(self.signal)

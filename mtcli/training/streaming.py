@@ -1,4 +1,4 @@
-"""Preparation of a run that streams its corpus: only the first pairs are read beforehand."""
+"""Preparation of a run that streams its corpus: only the first pairs are read in advance."""
 
 import hashlib
 from functools import cached_property
@@ -20,7 +20,7 @@ from mtcli.training.preparation import (
 
 
 class StreamPreparation(Preparation):
-    """Preparation without a cache. The first pairs provide the dev set and the vocabulary."""
+    """Prepares a streaming run from the first pairs of its corpus, without a cache."""
 
     @cached_property
     def summary(self) -> SplitSummary:

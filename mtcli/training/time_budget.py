@@ -1,4 +1,4 @@
-"""Time budget: estimate how many steps fit into `train.minutes` by timing a few real steps."""
+"""Time budget: time a few steps to estimate how many fit into `train.minutes`."""
 
 import time
 from contextlib import closing
@@ -10,10 +10,10 @@ from mtcli.training.dataset import Dataset
 from mtcli.training.loop import fit
 from mtcli.training.run_state import RunContext, build_run
 
-_TIMING_SHARE, _MAX_TIMING_SECONDS = 0.03, 60.0  # the lower one limits the measurement
-_MIN_STEPS = 4  # minimum to measure (excluding the slow first step) and to train
+_TIMING_SHARE, _MAX_TIMING_SECONDS = 0.03, 60.0  # limits of the measurement; the lower one applies
+_MIN_STEPS = 4  # minimum number of steps to time (after the slow first step) and to train
 _EXAMPLE_STEPS = 100  # for the hint in the error message
-_USABLE_SHARE = 0.95  # of the budget; the rest covers the export and slowdowns of the machine
+_USABLE_SHARE = 0.95  # of the budget; the rest is for the export and slowdowns of the machine
 
 
 def estimate_steps(config: Config, context: RunContext, data: Dataset) -> int:
@@ -41,8 +41,8 @@ def estimate_steps(config: Config, context: RunContext, data: Dataset) -> int:
     if steps < _MIN_STEPS:
         minutes = (overhead + _EXAMPLE_STEPS * step_seconds) / _USABLE_SHARE / 60
         raise ConfigError(
-            f"train.minutes={config.train.minutes:g} is too short: setup and validation leave time "
-            f"for fewer than {_MIN_STEPS} steps",
+            f"train.minutes={config.train.minutes:g} is too short: after setup and validation, "
+            f"there is time for fewer than {_MIN_STEPS} steps",
             hint=f"allow about {minutes:.2g} minutes for {_EXAMPLE_STEPS} steps",
         )
     return steps

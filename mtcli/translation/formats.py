@@ -1,4 +1,4 @@
-"""Line formats for input and output: text, tsv and jsonl."""
+"""Input and output formats for lines: text, tsv and jsonl."""
 
 import json
 import math
@@ -18,7 +18,7 @@ class Line:
     """A parsed input line: the request, and the fields or columns to pass through."""
 
     request: Request
-    is_valid: bool = True  # False: not UTF-8; U+FFFD replaces invalid bytes
+    is_valid: bool = True  # False: not valid UTF-8; invalid bytes are replaced with U+FFFD
     fields: dict[str, Any] | None = None  # jsonl: the complete object
     columns: Sequence[str] = ()  # tsv: the columns to pass through
 
@@ -59,7 +59,7 @@ class Formats:
         if line.fields is None and self.input == "jsonl":
             return ""  # a blank line stays blank
         fields = {"text": line.request.text} if line.fields is None else line.fields
-        # Warnings in the input belong to an earlier translation.
+        # Drop the warnings of an earlier translation.
         passed_through = {name: value for name, value in fields.items() if name != _WARNINGS}
         return _to_json({**passed_through, **self._output_fields(line, candidates)})
 

@@ -1,6 +1,6 @@
 """Translation of lines with any engine, and detection of repetitive translations.
 
-This module implements all steps that must not differ between engines: tokenize, split long lines,
+This module implements the steps that are the same for all engines: tokenize, split long lines,
 sort by length, batch, restore the order, detokenize, join.
 """
 
@@ -15,7 +15,7 @@ from mtcli.translation.engines import LoadedEngine
 from mtcli.translation.engines.base import NBest, ScoredPieces, Source
 from mtcli.translation.splitting import LinePart, separator, split_line
 
-LINES_PER_GROUP = 2048  # enough to sort by length, few enough to keep in memory
+LINES_PER_GROUP = 2048  # enough lines to sort by length, but not too many to keep in memory
 _QUEUED_PER_WORKER = 4  # queued batches keep the workers busy while the main thread prepares more
 _MAX_QUEUED_GROUPS = 4
 _MAX_BEAM_ROWS = 1024  # per batch
@@ -24,7 +24,7 @@ _MAX_BEAM_ROWS = 1024  # per batch
 _MAX_PERIOD = 8
 _MIN_REPEATS = 4
 _MIN_REPEATED_LENGTH = 12
-_MIN_DUPLICATES = 9  # the fewest in any repetition: 3 distinct pieces, 4 times each
+_MIN_DUPLICATES = 9  # minimum in a repetitive translation: 3 distinct pieces, 4 times each
 
 OnProgress = Callable[[float], None]
 
@@ -46,7 +46,7 @@ class Translation:
     alignment: Alignment | None = None  # None: not requested, or no attention
     n_parts: int = 1  # above 1: the line was too long and was translated in parts
     is_truncated: bool = False  # reached the length limit before EOS
-    is_repetitive: bool = False  # repeats itself, unlike the source
+    is_repetitive: bool = False  # repeats itself although the source does not
 
 
 class LineTranslator:
@@ -56,7 +56,7 @@ class LineTranslator:
         self.engine = loaded.engine
         self.tokenizers = loaded.tokenizers
         self.max_pieces = loaded.max_pieces
-        self.options = loaded.search  # the defaults of the model
+        self.options = loaded.search  # default search options of the model
         self.batch_tokens = batch_tokens or loaded.engine.batch_tokens
 
     def translate_all(
@@ -82,9 +82,9 @@ class LineTranslator:
     ) -> Iterator[list[list[Translation]]]:
         """Yield the translations of each group; prepare the next group during the search.
 
-        An empty group means that no more lines are available yet: all pending batches are finished
-        before the next group is requested. `on_progress` is called with the number of lines that
-        each batch completes.
+        An empty group means that no more lines are available yet. In this case, all pending batches
+        are finished before the next group is requested. After each batch, `on_progress` is called
+        with the number of lines that the batch completed.
         """
         self.check(options)
         queue: deque[_Group] = deque()
@@ -115,7 +115,7 @@ def _finish(pending: deque[Callable[[], None]], n_left: int) -> None:
 
 
 class _Group:
-    """Lines that are sorted by length and translated together; equal sources are searched once."""
+    """Lines that are sorted by length and translated together; duplicates are translated once."""
 
     def __init__(
         self,
@@ -157,8 +157,8 @@ class _Group:
         """Yield batches as indices into `sources`: sources of similar length, longest first.
 
         All rows of a batch have the same limit, and either all of them have a prefix or none does.
-        The result of a row therefore does not depend on other rows, except with a shortlist,
-        which contains the candidates for all sources in the batch.
+        The result of a row therefore does not depend on the other rows of its batch, unless a
+        shortlist is used: it contains the candidates for all sources in the batch.
         """
         keys = [(self._limit(s), bool(s.prefix), len(s.pieces)) for s in self.sources]
         n_beams = self.options.n_best if self.options.sampling else self.options.beam_size
@@ -169,7 +169,7 @@ class _Group:
                 yield batch
                 batch = []
             if not batch:
-                # Also limit the rows: each beam needs memory for the logits of the vocabulary.
+                # Also limit the rows: each beam needs memory for logits over the vocabulary.
                 max_rows = min(batch_tokens // (keys[row][2] + 1), _MAX_BEAM_ROWS // n_beams)
             batch.append(row)
         if batch:
@@ -218,7 +218,7 @@ class _Group:
     def _join(
         self, request: Request, parts: list[LinePart], candidates: list[list[Translation]]
     ) -> list[Translation]:
-        """Join the n-best lists of the parts of a line by rank: first with first, and so on."""
+        """Join the n-best lists of the parts of a line: the best of each part, then the second."""
         if not parts:
             return [Translation("", 0.0, alignment=() if self.options.with_alignment else None)]
         joined = [join_parts(parts, same_rank) for same_rank in zip(*candidates, strict=False)]
@@ -251,7 +251,7 @@ def join_parts(parts: Sequence[LinePart], translations: Sequence[Translation]) -
 
 
 def _drop_invalid_links(translation: Translation, n_source: int) -> Alignment | None:
-    """Return the links between existing words; tokenizers may find more words than `str.split`."""
+    """Return the links between words of `str.split`; the tokenizer may have found more words."""
     if translation.alignment is None:
         return None
     n_target = len(translation.text.split())

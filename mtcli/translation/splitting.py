@@ -15,11 +15,11 @@ _CLAUSE_END = re.compile(r"[,;:–—、，；：][\"'”’»)\]]*$")
 # German date such as "3.".
 _ABBREVIATION = re.compile(r"[\"'“„(]*([A-ZÄÖÜ]\w{0,2}|\d+|(\w\.)+\w?)\.")
 _CONTINUATION_BYTE = re.compile(r"<0x[89AB][0-9A-F]>")  # not the first byte of a character
-_MAX_WORD_TAIL = 32  # characters; enough to recognize how a word ends
+_MAX_WORD_TAIL = 32  # characters; enough to recognize the punctuation at the end of a word
 
 
 class Boundary(IntEnum):
-    """Kind of boundary before a piece. The line is split where the value is highest."""
+    """Kind of boundary before a piece. A line is preferably split where the value is highest."""
 
     INSIDE_CHARACTER = 0  # between the bytes of one character
     INSIDE_WORD = 1
@@ -79,7 +79,7 @@ def _boundaries(pieces: Sequence[str]) -> list[Boundary]:
 
 
 def _boundary(word: str, piece: str) -> Boundary:
-    """Return the kind of boundary between `piece` and the end of the word before it."""
+    """Return the kind of boundary between `word`, the text before `piece`, and `piece`."""
     word = word.removeprefix(WORD_START)
     if _WIDE_SENTENCE_END.search(word) and not _WIDE_SENTENCE_END.match(piece):
         return Boundary.SENTENCE

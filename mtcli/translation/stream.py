@@ -90,7 +90,7 @@ class LineCounts:
     """Number of translated lines, and how many of them need a warning."""
 
     n_lines: int = 0
-    n_invalid: int = 0  # not UTF-8; U+FFFD replaces invalid bytes
+    n_invalid: int = 0  # not valid UTF-8; invalid bytes are replaced with U+FFFD
     n_split: int = 0  # longer than the training data, translated in parts
     n_truncated: int = 0  # the best translation reached the length limit before EOS
     n_repetitive: int = 0  # the best translation repeats itself
@@ -135,9 +135,10 @@ def translate_stream(
     formats: Formats,
     progress: Progress | None = None,
 ) -> Iterator[TranslatedGroup]:
-    """Yield one output line for each input line, in groups; count the lines in `progress`.
+    """Translate all inputs; yield one output line for each input line, in groups.
 
-    An error in the input is raised after the lines before it have been yielded.
+    `progress` counts the translated lines. An error in the input is raised after all lines before
+    it have been yielded.
     """
     progress = progress or Progress()
     pending: deque[list[Line]] = deque()

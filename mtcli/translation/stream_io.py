@@ -1,4 +1,4 @@
-"""Line input and output: groups of lines from files, pipes and terminals; output of full lines."""
+"""Line input and output: read groups of lines from files, pipes and terminals; write lines."""
 
 import os
 import signal
@@ -26,14 +26,14 @@ class Input:
 
     file: IO[bytes]
     name: str
-    fill_batches: bool = False  # wait for full groups instead of using the available lines
+    fill_batches: bool = False  # wait for full groups instead of translating available lines
 
 
 def line_groups(source: Input) -> Iterator[list[bytes]]:
-    """Yield groups of complete lines; an empty group means that none is available yet.
+    """Yield groups of complete lines; an empty group means that no more lines are available yet.
 
-    A line ends at LF only. Groups from a file are full. A group from a pipe or a terminal contains
-    the lines that have arrived, unless `fill_batches` is set.
+    Only LF ends a line. Groups from a file are full. A group from a pipe or a terminal contains the
+    lines that are available, unless `fill_batches` is set.
     """
     lines: list[bytes] = []
     unfinished: list[bytes] = []  # chunks of a line whose end has not been read
@@ -79,7 +79,7 @@ def _pipe_chunks(file: IO[bytes]) -> Iterator[bytes]:
     queue: Queue[bytes | OSError] = Queue(_MAX_QUEUED_CHUNKS)
 
     def read() -> None:
-        # os.read instead of file.read: file.read holds a lock that keeps Python from exiting.
+        # Use os.read, because file.read holds a lock that prevents Python from exiting.
         try:
             while chunk := os.read(file.fileno(), _CHUNK_BYTES):
                 queue.put(chunk)
@@ -102,11 +102,11 @@ def _pipe_chunks(file: IO[bytes]) -> Iterator[bytes]:
 
 
 class Output:
-    """Standard output or a file that never ends with a partial line."""
+    """Standard output, or a file that never ends with a partial line."""
 
     def __init__(self, file: IO[bytes], name: str | None = None) -> None:
         self.file = file
-        self.name = name  # name of a file, which can be truncated; None: standard output
+        self.name = name  # None for standard output, which cannot be truncated
 
     def write(self, lines: Sequence[str]) -> None:
         """Write and flush `lines`; if writing to a file fails, remove the partial line."""

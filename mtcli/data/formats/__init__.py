@@ -1,4 +1,4 @@
-"""Corpus formats, and parsing of corpus names: `[FORMAT:]PATH[#SELECTION]`."""
+"""List of corpus formats. Parses corpus names (`[FORMAT:]PATH[#SELECTION]`) and opens corpora."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,9 +13,11 @@ from mtcli.data.formats.base import (
     Languages,
     Location,
     OpenedCorpus,
+    ReadProgress,
     Row,
 )
-from mtcli.data.formats.hf import ArrowFormat, DatasetFormat, HubFormat, ParquetFormat
+from mtcli.data.formats.hf import ArrowFormat, DatasetFormat, ParquetFormat
+from mtcli.data.formats.hub import HubFormat
 from mtcli.data.formats.jsonl import JsonlFormat
 from mtcli.data.formats.po import PoFormat
 from mtcli.data.formats.table import CsvFormat, TsvFormat
@@ -27,7 +29,7 @@ from mtcli.data.formats.text import (
     open_text_files,
 )
 from mtcli.data.formats.tmx import TmxFormat
-from mtcli.data.formats.wmt import SGML_SUFFIXES, WmtFormat, open_sgml_pair
+from mtcli.data.formats.wmt import SGML_SUFFIXES, WmtFormat, open_sgml_files
 from mtcli.data.formats.xliff import XliffFormat
 from mtcli.errors import DataError
 
@@ -69,16 +71,17 @@ _EXAMPLE = "examples of corpora: train.en train.de, 'train.{en,de}', train.tsv.g
 
 
 def open_corpus(names: Sequence[str], languages: Languages = UNKNOWN_LANGUAGES) -> OpenedCorpus:
-    """Open a corpus given as one name in any format, or as two text files.
+    """Open a corpus: `names` is one corpus name in any format, or two text files.
 
-    Missing files and columns raise `DataError` here; invalid content raises it as `rows` is read.
+    This function raises `DataError` if files or columns are missing. Invalid content raises it
+    while `rows` is read.
     """
     match list(names):
         case [name]:
             return _open_one(name, languages)
         case [source, target]:
             if all(suffix_of(name) in SGML_SUFFIXES for name in (source, target)):
-                return open_sgml_pair(source, target, languages)
+                return open_sgml_files(names, languages)
             return open_text_files(source, target, languages)
     raise DataError(
         f"expected one or two names for a corpus, got {len(names)}: {' '.join(names)}",
@@ -89,7 +92,7 @@ def open_corpus(names: Sequence[str], languages: Languages = UNKNOWN_LANGUAGES) 
 def open_corpora(
     corpora: Iterable[Sequence[str]], languages: Languages = UNKNOWN_LANGUAGES
 ) -> Iterator[OpenedCorpus]:
-    """Open corpora one after the other; languages found in one apply to the following ones."""
+    """Open corpora one after the other; languages found in one also apply to the next ones."""
     for names in corpora:
         opened = open_corpus(names, languages)
         languages = Languages(
@@ -102,7 +105,7 @@ def open_corpora(
 def find_languages(
     corpora: Iterable[Sequence[str]], languages: Languages = UNKNOWN_LANGUAGES
 ) -> Languages:
-    """Return `languages`, with unknown ones filled in from the corpora; do not open pipes."""
+    """Return `languages`; find unknown ones in the corpora, except in pipes."""
     for opened in open_corpora((c for c in corpora if not is_read_once(c)), languages):
         languages = opened.languages
     return languages
@@ -136,7 +139,7 @@ def _open_one(name: str, languages: Languages) -> OpenedCorpus:
 
 
 def _parse(name: str, languages: Languages) -> tuple[CorpusFormat | None, Location]:
-    """Return the format in the prefix, if any, and the location; do not split existing paths."""
+    """Return the format in the prefix, if any, and the location; existing paths have no prefix."""
     path, selection = _split_selection(name)
     for existing, selected in ((name, ()), (path, selection)):
         if exists(existing):
@@ -170,17 +173,20 @@ def _open_file(location: Location, format_: CorpusFormat | None) -> OpenedCorpus
     if is_pipe(location.name):
         stream = open_stream(location.name)
         location = replace(location, opener=lambda: stream)
+    elif location.path.is_file():
+        location = replace(location, progress=ReadProgress(location.path.stat().st_size))
     format_ = format_ or recognize_format(location)
     if location.opener and not format_.reads_streams:
         raise DataError(
             f"{location}: the format {format_.name} cannot be read from a pipe",
             hint="save it to a file and pass the file",
         )
-    return format_.open(location)
+    opened = format_.open(location)
+    return opened if opened.progress else replace(opened, progress=(location.progress,))
 
 
 def recognize_format(location: Location) -> CorpusFormat:
-    """Return the format of a file, based on its suffix or else its content."""
+    """Return the format of a file, based on its suffix or, failing that, its content."""
     if not location.opener and location.path.is_dir():
         return _recognize_directory(location)
     suffix = suffix_of(location.name)
@@ -208,7 +214,7 @@ def _recognize_directory(location: Location) -> CorpusFormat:
 
 
 def _open_shards(locations: Sequence[Location], format_: CorpusFormat | None) -> OpenedCorpus:
-    """Open files that are read one after the other; the first one determines the languages."""
+    """Open several files as one corpus; the first file determines the languages."""
     opened = [_open_file(locations[0], format_)]
     languages = opened[0].languages
     for location in locations[1:]:
@@ -219,6 +225,7 @@ def _open_shards(locations: Sequence[Location], format_: CorpusFormat | None) ->
         languages=languages,
         files=tuple(chain.from_iterable(shard.files for shard in opened)),
         version=" ".join(shard.version for shard in opened if shard.version),
+        progress=tuple(chain.from_iterable(shard.progress for shard in opened)),
     )
 
 

@@ -10,23 +10,31 @@ from mtcli.data.compression import (
     ZIP_MAGIC,
     DecompressedReader,
     Read,
+    count_reads,
     decompress,
     suffix_of,
 )
-from mtcli.data.formats.base import CorpusFormat, Languages, Location, OpenedCorpus, Row
+from mtcli.data.formats.base import (
+    CorpusFormat,
+    Languages,
+    Location,
+    OpenedCorpus,
+    ReadProgress,
+    Row,
+)
 from mtcli.data.formats.fields import check_two
 from mtcli.data.formats.languages import language_of_file, match_language
 from mtcli.data.lines import paired_lines
 from mtcli.errors import DataError
 
-_MAX_SIZE, _MAX_RATIO = 1 << 30, 100  # bytes, compression ratio; above both: zip bomb
+_MAX_SIZE, _MAX_RATIO = 1 << 30, 100  # bytes and compression ratio; above both, refuse as zip bomb
 _IGNORED_SUFFIXES = (".xml", ".ids", ".scores", ".info", ".md", ".html", ".pdf")
 _IGNORED_STEMS = ("readme", "licen", "copying", "changelog")  # "licen" matches both spellings
 _ENCRYPTED = 1  # bit of `flag_bits`
 
 
 class ZipFormat(CorpusFormat):
-    """A zip archive with two line-aligned text files, or one file in a different format."""
+    """A zip archive that contains two line-aligned text files, or one file in another format."""
 
     name = "zip"
     suffixes = (".zip",)
@@ -38,7 +46,7 @@ class ZipFormat(CorpusFormat):
         return head.startswith((ZIP_MAGIC, b"PK\x05\x06"))
 
     def open(self, location: Location) -> OpenedCorpus:
-        """Open the archive; choose its members."""
+        """Open the archive and choose the members to read."""
         location.open().close()  # raises `DataError` if the file is missing
         members = _members(location)
         chosen = _choose(members, location)
@@ -64,7 +72,7 @@ def _members(location: Location) -> dict[str, ZipInfo]:
         path = PurePosixPath(name.replace("\\", "/"))
         if path.is_absolute() or ".." in path.parts or ":" in path.parts[0]:
             raise DataError(
-                f"{location}: the path of the member {name} leads outside the archive",
+                f"{location}: the path of the member {name} points outside the archive",
                 hint="do not use this archive; it may be designed to overwrite files",
             )
     return members
@@ -135,7 +143,7 @@ def _check_member(member: ZipInfo, location: Location) -> None:
     label = f"{location}, member {member.filename}"
     if member.flag_bits & _ENCRYPTED:
         raise DataError(
-            f"{label}: encrypted",
+            f"{label} is encrypted",
             hint="extract the archive with `unzip` and its password, then pass the files",
         )
     if member.file_size > _MAX_SIZE and member.file_size > _MAX_RATIO * member.compress_size:
@@ -147,11 +155,14 @@ def _check_member(member: ZipInfo, location: Location) -> None:
 
 def _member_location(location: Location, member: ZipInfo) -> Location:
     label = f"{location}, member {member.filename}"
-    opener = partial(_open_zip_member, location.name, member.filename, label)
-    return Location(label, languages=location.languages, opener=opener)
+    progress = ReadProgress(member.file_size)
+    opener = partial(_open_zip_member, location.name, member.filename, label, progress)
+    return Location(label, languages=location.languages, opener=opener, progress=progress)
 
 
-def _open_zip_member(archive_name: str, member: str, label: str) -> DecompressedReader:
+def _open_zip_member(
+    archive_name: str, member: str, label: str, progress: ReadProgress
+) -> DecompressedReader:
     try:
         archive = ZipFile(archive_name)
         try:
@@ -161,10 +172,10 @@ def _open_zip_member(archive_name: str, member: str, label: str) -> Decompressed
             raise
     except (BadZipFile, OSError, KeyError, RuntimeError, NotImplementedError) as error:
         raise DataError(
-            f"{label}: cannot be read ({error})", hint="copy or download the file again"
+            f"cannot read {label}: {error}", hint="copy or download the file again"
         ) from error
     read1: Read = file.read1  # type: ignore[attr-defined]  # defined by ZipExtFile
-    return decompress(read1, [file, archive], label, "zip")
+    return decompress(count_reads(read1, progress.add), [file, archive], label, "zip")
 
 
 def _open_pair(places: Sequence[Location], location: Location) -> OpenedCorpus:
@@ -181,6 +192,7 @@ def _open_pair(places: Sequence[Location], location: Location) -> OpenedCorpus:
             languages.target or language_of_file(names[1]),
         ),
         files=location.files,
+        progress=(source.progress, target.progress),
     )
 
 
@@ -189,7 +201,7 @@ def _rows(source: Location, target: Location) -> Iterator[Row]:
 
 
 def _open_member(member: Location, location: Location) -> OpenedCorpus:
-    """Open an archive member in the format that its suffix or content indicates."""
+    """Open an archive member; its suffix or content determines the format."""
     from mtcli.data.formats import recognize_format
 
     format_ = recognize_format(member)
@@ -198,4 +210,5 @@ def _open_member(member: Location, location: Location) -> OpenedCorpus:
             f"{member}: the format {format_.name} cannot be read inside an archive",
             hint=f"extract it with `unzip {location}`, then pass the extracted file",
         )
-    return format_.open(member)
+    opened = format_.open(member)
+    return opened if opened.progress else replace(opened, progress=(member.progress,))

@@ -6,7 +6,7 @@ one or more target lines. Only test sets have more than one target line.
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from io import BytesIO
 from pathlib import Path
@@ -25,6 +25,7 @@ from mtcli.errors import DataError
 Row = tuple[str, ...]  # source, target, additional references
 
 _LINE_BREAK = re.compile(r"\r\n|\n|\r")
+_ROW_SIZE = 150  # typical bytes per pair, to add up progress in rows and in bytes
 
 
 @dataclass(frozen=True)
@@ -38,15 +39,43 @@ class Languages:
 UNKNOWN_LANGUAGES = Languages()
 
 
+class ReadProgress:
+    """Amount of a file or dataset that has been read; `unit` is the size of what `add` counts."""
+
+    def __init__(self, total: int | None = None, *, unit: int = 1) -> None:
+        self.total = total  # None if unknown
+        self.done = 0
+        self.unit = unit
+
+    @classmethod
+    def in_rows(cls, n_rows: int | None) -> "ReadProgress":
+        """Return a progress that counts rows instead of bytes."""
+        return cls(n_rows, unit=_ROW_SIZE)
+
+    def add(self, amount: int) -> None:
+        """Count bytes or rows that have been read."""
+        self.done += amount
+
+
+def completed_share(parts: Sequence[ReadProgress]) -> float | None:
+    """Return the fraction of all parts that has been read; None if a total is unknown."""
+    if not parts or any(part.total is None for part in parts):
+        return None
+    total = sum(part.unit * (part.total or 0) for part in parts)
+    done = sum(part.unit * part.done for part in parts)
+    return min(1.0, done / total) if total else None
+
+
 @dataclass(frozen=True)
 class Location:
-    """Location of a corpus: a file, a directory or a dataset, and the part of it to select."""
+    """Location of a corpus: a file, directory or dataset, and the selected part of it."""
 
     name: str  # path, "-" for stdin, or name on the hub
     selection: tuple[str, ...] = ()  # columns, archive members or a split: the part after "#"
     languages: Languages = Languages()
     # Opens content that is not a separate file: stdin, pipes and archive members.
     opener: Callable[[], DecompressedReader] | None = field(default=None, compare=False)
+    progress: ReadProgress = field(default_factory=ReadProgress, compare=False)
 
     def __str__(self) -> str:
         return "standard input" if self.name == STDIN else self.name
@@ -58,12 +87,12 @@ class Location:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """A tuple of the path; an empty tuple for standard input and archive members."""
+        """The path in a tuple; an empty tuple for standard input, pipes and archive members."""
         return () if self.opener or self.name == STDIN else (self.path,)
 
     def open(self) -> DecompressedReader:
         """Open the file for reading; decompress it if necessary."""
-        return self.opener() if self.opener else open_decompressed(self.name)
+        return self.opener() if self.opener else open_decompressed(self.name, self.progress.add)
 
     def head(self) -> bytes:
         """Return the first 1 MB of the content, or all of it if there is less."""
@@ -73,7 +102,7 @@ class Location:
         except DamagedFileError as error:
             raise error.at("line 1") from error
         if not head:
-            raise DataError(f"{self} is empty", hint="check how the file was made")
+            raise DataError(f"{self} is empty", hint="check how the file was created")
         return head
 
     def head_location(self) -> "Location":
@@ -89,7 +118,7 @@ class Location:
             yield from decoded_lines(file, str(self))
 
     def describe(self, *facts: str) -> str:
-        """Return a line that says how mtcli reads this file."""
+        """Return a line that describes how mtcli reads this file."""
         with self.open() as file:
             compression = file.compression
         return f"{self}: {', '.join(fact for fact in (*facts, compression) if fact)}"
@@ -97,13 +126,15 @@ class Location:
 
 @dataclass(frozen=True)
 class OpenedCorpus:
-    """An opened corpus. Iterating over `rows` reads it; all other fields are known beforehand."""
+    """An opened corpus. Only iterating over `rows` reads it; the other fields are already known."""
 
     rows: Iterator[Row]
     descriptions: tuple[str, ...]  # one per file: how mtcli reads it
     languages: Languages = Languages()
     files: tuple[Path, ...] = ()  # all files that `rows` reads
     version: str = ""  # content version of a corpus that is not in `files`; "" if unknown
+    documents: tuple[str, ...] | None = None  # document id of each row of a WMT test set
+    progress: tuple[ReadProgress, ...] = ()  # of each file or dataset; empty if unknown
 
 
 class CorpusFormat(ABC):
@@ -121,7 +152,7 @@ class CorpusFormat(ABC):
 
     @abstractmethod
     def open(self, location: Location) -> OpenedCorpus:
-        """Open one file or dataset; read no more than its start."""
+        """Open one file or dataset, and read at most its start."""
 
 
 def join_lines(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Choice of the source and target fields: table columns, JSON keys or dataset features."""
+"""Choose the source and target fields: table columns, JSON keys or dataset features."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,8 +29,8 @@ def choose_fields(
 ) -> FieldChoice:
     """Choose the source and target fields; `nested` lists the fields inside `translation`.
 
-    The first of these that exists is used: the selection, fields named after the language codes,
-    fields called source and target, the only two fields.
+    In order of precedence, these are the selected fields, the fields whose names are the language
+    codes, the fields called source and target, and the only two fields.
     """
     choice = _selected(names, nested, location, kind)
     for candidates, is_nested in ((names, False), (nested, True)):
@@ -39,7 +39,7 @@ def choose_fields(
     languages = location.languages
     if not choice and not (languages.source and languages.target):
         fields = nested or names
-        # A field called id is an identifier rather than Indonesian.
+        # A field called id is probably an identifier, not Indonesian.
         likely = [field for field in fields if is_language_code(field) and field != "id"]
         codes = choose_languages(likely, languages)
         codes = codes or choose_languages(fields, languages)
@@ -95,7 +95,7 @@ def check_two(location: Location) -> tuple[str, str]:
 def unclear_fields(
     names: Sequence[str], location: Location, problem: str, kind: str = "column"
 ) -> DataError:
-    """Return the error for missing or ambiguous fields; it lists all fields."""
+    """Return an error for missing or ambiguous fields, which lists all fields."""
     codes = [name for name in names if is_language_code(name) and name != "id"]
     example = next((",".join(n[:2]) for n in (codes, names) if len(n) > 1), "en,de")
     return DataError(

@@ -1,28 +1,30 @@
-"""Hugging Face datasets: Parquet and Arrow files, saved datasets, and the hub."""
+"""Datasets in files: Parquet, Arrow, and directories saved by the `datasets` library."""
 
 import logging
-import re
+from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
-from mtcli.data.formats.base import CorpusFormat, Location, OpenedCorpus, Row, join_lines
+from mtcli.data.formats.base import (
+    CorpusFormat,
+    Location,
+    OpenedCorpus,
+    ReadProgress,
+    Row,
+    join_lines,
+)
 from mtcli.data.formats.fields import NESTED, FieldChoice, choose_fields
 from mtcli.data.formats.languages import languages_from_names
-from mtcli.errors import DataError, MtcliError
+from mtcli.errors import DataError
 
 _BATCH_ROWS = 1000
-_LANGUAGE_PAIR = re.compile(r"[A-Za-z]{2,3}(_[A-Za-z]+)?-[A-Za-z]{2,3}(_[A-Za-z]+)?")
-_REVISION = re.compile(r"[0-9a-f]{40}")
 _TEXT_TYPES = ("string", "large_string", "string_view", "null")
-_DOWNLOAD_HINT = (
-    "download it on a machine with access, save it with save_to_disk, and pass that directory"
-)
 
 
-def _import_datasets() -> Any:
+def import_datasets() -> Any:
     """Import `datasets` without its progress bars and warnings."""
     import datasets
     from huggingface_hub.utils.tqdm import disable_progress_bars
@@ -47,15 +49,15 @@ class _FileFormat(CorpusFormat):
         return head.startswith(self.magic)
 
     def open(self, location: Location) -> OpenedCorpus:
-        """Open a file; the selection names the columns."""
+        """Open a file; the selection consists of column names."""
         head = location.head()  # also raises `DataError` if the file is missing
         if not head.startswith(self.magic):
             raise DataError(
                 f"{location} is not {self.name.capitalize()} data", hint="check the file name"
             )
-        datasets = _import_datasets()
+        datasets = import_datasets()
         try:
-            # The builder locks a file in its cache directory, even when streaming.
+            # Even when streaming, the builder creates a lock file in its cache directory.
             with TemporaryDirectory() as cache:
                 dataset = datasets.load_dataset(
                     self.builder,
@@ -64,11 +66,16 @@ class _FileFormat(CorpusFormat):
                     streaming=True,
                     cache_dir=cache,
                 )
-                features = _features(dataset)
+                selected = Selected(location, n_rows=self.count_rows(location.path))
+                features = features_of(dataset)
         except Exception as error:  # raised by pyarrow, fsspec or datasets
             raise _unreadable(location, error) from error
-        opened = _open_dataset(dataset, features, location, self.name.capitalize())
+        opened = open_dataset(dataset, features, selected, self.name.capitalize())
         return replace(opened, files=location.files)
+
+    @abstractmethod
+    def count_rows(self, path: Path) -> int:
+        """Return the number of rows in a file; do not read their content."""
 
 
 class ParquetFormat(_FileFormat):
@@ -79,6 +86,12 @@ class ParquetFormat(_FileFormat):
     builder = "parquet"
     magic = (b"PAR1",)
 
+    def count_rows(self, path: Path) -> int:
+        """Return the number of rows in the metadata."""
+        from pyarrow import parquet
+
+        return int(parquet.read_metadata(path).num_rows)
+
 
 class ArrowFormat(_FileFormat):
     """An Arrow IPC file or stream; Feather version 2 is the same format."""
@@ -88,9 +101,22 @@ class ArrowFormat(_FileFormat):
     builder = "arrow"
     magic = (b"ARROW1", b"\xff\xff\xff\xff")
 
+    def count_rows(self, path: Path) -> int:
+        """Return the sum of the rows of all record batches, which are mapped, not read."""
+        import pyarrow
+
+        with pyarrow.memory_map(str(path)) as file:
+            if file.read(len(self.magic[0])) == self.magic[0]:
+                reader = pyarrow.ipc.open_file(file)
+                batches = map(reader.get_batch, range(reader.num_record_batches))
+            else:
+                file.seek(0)
+                batches = iter(pyarrow.ipc.open_stream(file))
+            return sum(batch.num_rows for batch in batches)
+
 
 class DatasetFormat(CorpusFormat):
-    """A directory saved with `save_to_disk`; the selection names a split, columns, or both."""
+    """A directory saved with `save_to_disk`; the selection is a split, two columns, or both."""
 
     name = "dataset"
     reads_streams = False
@@ -109,8 +135,8 @@ class DatasetFormat(CorpusFormat):
                 f"{location} is not a saved dataset: it has no {' or '.join(_SAVED_FILES)}",
                 hint="save it with save_to_disk, or pass its files: 'DIRECTORY/*.parquet'",
             )
-        datasets = _import_datasets()
-        selected = _split_selection(location)
+        datasets = import_datasets()
+        selected = split_selection(location)
         try:
             dataset = datasets.load_from_disk(location.name)
         except Exception as error:  # raised by pyarrow, fsspec or datasets
@@ -124,82 +150,28 @@ class DatasetFormat(CorpusFormat):
                 f"{location}: no split {selected.split}; the dataset has no splits",
                 hint=f"omit the split: {location}",
             )
-        opened = _open_dataset(
-            dataset, _features(dataset), selected.location, "saved dataset", split
-        )
+        selected = replace(selected, split=split, n_rows=len(dataset))
+        opened = open_dataset(dataset, features_of(dataset), selected, "saved dataset")
         return replace(opened, files=_files(location.path))
 
 
 _SAVED_FILES = ("dataset_dict.json", "state.json")
 
 
-class HubFormat(CorpusFormat):
-    """A dataset on the Hugging Face hub: NAMESPACE/NAME[/CONFIG][@REVISION][#SPLIT]."""
-
-    name = "hf"
-    reads_streams = False
-    reads_files = False
-
-    def open(self, location: Location) -> OpenedCorpus:
-        """Open a dataset on the hub for streaming."""
-        selected = _split_selection(location)
-        try:
-            builder = load_builder(_parse_hub_name(location))
-            dataset = builder.as_streaming_dataset(split=selected.split or "train")
-            features = _features(dataset)
-        except MtcliError:
-            raise
-        except Exception as error:  # raised by datasets, huggingface_hub, fsspec or HTTP
-            raise _hub_error(location, error) from error
-        split = selected.split or "train"
-        opened = _open_dataset(dataset, features, selected.location, "Hugging Face hub", split)
-        revision = str(builder.hash or "")
-        return replace(opened, version=revision if _REVISION.fullmatch(revision) else "")
-
-
 @dataclass(frozen=True)
-class HubName:
-    """Parts of a dataset name on the hub."""
+class Selected:
+    """A location whose selection has only the columns, the selected split and its size."""
 
-    repository: str
-    config: str | None = None
-    revision: str | None = None
-
-
-def load_builder(name: HubName) -> Any:
-    """Return the builder of a dataset on the hub."""
-    datasets = _import_datasets()
-    return datasets.load_dataset_builder(name.repository, name.config, revision=name.revision)
-
-
-def _parse_hub_name(location: Location) -> HubName:
-    name, _, revision = location.name.partition("@")
-    parts = name.split("/")
-    if len(parts) == 3 or (len(parts) == 2 and _LANGUAGE_PAIR.fullmatch(parts[1])):
-        hub_name = HubName("/".join(parts[:-1]), parts[-1], revision or None)
-    else:
-        hub_name = HubName(name, None, revision or None)
-    if len(parts) > 3 or not all(parts):
-        raise DataError(
-            f"hf:{location} is not a valid dataset name",
-            hint="write hf:NAMESPACE/NAME/CONFIG#SPLIT, for example hf:wmt/wmt14/de-en#validation",
-        )
-    return hub_name
-
-
-@dataclass(frozen=True)
-class _Selected:
-    """A selected split, and a location whose selection has only the columns."""
-
-    split: str
     location: Location
+    split: str = ""
+    n_rows: int | None = None  # None if unknown
 
 
-def _split_selection(location: Location) -> _Selected:
+def split_selection(location: Location) -> Selected:
     """Separate the split from the columns; a selection has a split, two columns, or both."""
     n_names = len(location.selection)
     split = location.selection[0] if n_names in (1, 3) else ""
-    return _Selected(split, replace(location, selection=location.selection[bool(split) :]))
+    return Selected(replace(location, selection=location.selection[bool(split) :]), split)
 
 
 def _choose_split(splits: list[str], selected: str, location: Location) -> str:
@@ -216,18 +188,19 @@ def _files(directory: Path) -> tuple[Path, ...]:
     return tuple(sorted(path for path in directory.rglob("*") if path.is_file()))
 
 
-def _features(dataset: Any) -> dict[str, Any]:
-    """Return the features of a dataset; read its first row if they are not known."""
+def features_of(dataset: Any) -> dict[str, Any]:
+    """Return the features of a dataset; if they are unknown, derive them from the first row."""
     if dataset.features is not None:
         return dict(dataset.features)
     first: dict[str, Any] = next(iter(dataset.take(1)), {})
     return {name: value if isinstance(value, dict) else None for name, value in first.items()}
 
 
-def _open_dataset(
-    dataset: Any, features: dict[str, Any], location: Location, kind: str, split: str = ""
+def open_dataset(
+    dataset: Any, features: dict[str, Any], selected: Selected, kind: str
 ) -> OpenedCorpus:
     """Choose the columns of a dataset and return its rows."""
+    location = selected.location
     nested = _nested_features(features)
     choice = choose_fields(list(features), location, list(nested))
     types = nested if choice.is_nested else features
@@ -238,11 +211,13 @@ def _open_dataset(
                 f"{location}: the column {name} has the type {type_}, not text",
                 hint=f"select other columns: {location}#SOURCE,TARGET",
             )
-    facts = [kind, f"split {split}" if split else "", f"columns {choice}"]
+    facts = [kind, f"split {selected.split}" if selected.split else "", f"columns {choice}"]
+    progress = ReadProgress.in_rows(selected.n_rows)
     return OpenedCorpus(
-        rows=_rows(dataset, choice, location),
+        rows=_rows(dataset, choice, location, progress),
         descriptions=(f"{location}: {', '.join(fact for fact in facts if fact)}",),
         languages=languages_from_names((choice.source, choice.target), location.languages),
+        progress=(progress,),
     )
 
 
@@ -253,7 +228,9 @@ def _nested_features(features: dict[str, Any]) -> dict[str, Any]:
     return dict.fromkeys(getattr(feature, "languages", None) or ())  # `Translation` feature
 
 
-def _rows(dataset: Any, choice: FieldChoice, location: Location) -> Iterator[Row]:
+def _rows(
+    dataset: Any, choice: FieldChoice, location: Location, progress: ReadProgress
+) -> Iterator[Row]:
     names = [NESTED] if choice.is_nested else [choice.source, choice.target]
     number = 0
     tables = dataset.select_columns(names).with_format("arrow").iter(batch_size=_BATCH_ROWS)
@@ -264,6 +241,7 @@ def _rows(dataset: Any, choice: FieldChoice, location: Location) -> Iterator[Row
             raise _unreadable(location, error, f"row {number + 1:,}") from error
         if table is None:
             return
+        progress.add(table.num_rows)
         for row in zip(*(_column(table, name, choice) for name in _sides(choice)), strict=True):
             number += 1
             yield tuple(_text(value, location, number) for value in row)
@@ -294,29 +272,14 @@ def _text(value: Any, location: Location, number: int) -> str:
     )
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """Return the first line of an error message, or the name of the error."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def _unreadable(location: Location, error: Exception, place: str = "") -> DataError:
     where = f"{location}, {place}" if place else str(location)
     return DataError(
-        f"cannot read {where}: {_first_line(error)}",
+        f"cannot read {where}: {first_line(error)}",
         hint="check the file with another program, or copy or download it again",
     )
-
-
-def _hub_error(location: Location, error: Exception) -> DataError:
-    text = str(error).lower()
-    kind = type(error).__name__.lower()
-    if "script" in text:
-        problem = "it needs a loading script, which the datasets library no longer runs"
-    elif "gated" in text or "gated" in kind or "401" in text:
-        problem = "access is restricted; log in with `hf auth login` and accept its conditions"
-    elif "notfound" in kind and "data" in kind:
-        problem = "no such dataset, or no access to it"
-    elif "split" in text or "config" in text:
-        problem = _first_line(error)
-    else:
-        problem = f"the hub cannot be reached ({_first_line(error)})"
-    return DataError(f"cannot open hf:{location}: {problem}", hint=_DOWNLOAD_HINT)

@@ -18,7 +18,7 @@ from mtcli.errors import DataError
 
 
 class JsonlFormat(CorpusFormat):
-    """JSON Lines: source and target are fields of each object, or of its `translation` object."""
+    """JSON Lines. Source and target are fields of each object, or of its field `translation`."""
 
     name = "jsonl"
     suffixes = (".jsonl", ".ndjson", ".json")
@@ -32,7 +32,7 @@ class JsonlFormat(CorpusFormat):
             return False
 
     def open(self, location: Location) -> OpenedCorpus:
-        """Open the file; choose the fields based on the first object."""
+        """Open the file and choose the fields based on the first object."""
         lines = head_lines(location.head(), location)
         numbered = ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
         number, line = next(numbered, (1, ""))
@@ -104,7 +104,7 @@ def _text(record: Any, name: str, location: Location, number: int) -> str:
 
 
 def _check_unicode(text: str, location: Location, number: int) -> None:
-    """Raise `DataError` for half of a surrogate pair, which JSON can express and UTF-8 cannot."""
+    """Raise `DataError` for an unpaired surrogate, which JSON can express but UTF-8 cannot."""
     try:
         text.encode()
     except UnicodeEncodeError as error:

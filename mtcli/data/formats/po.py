@@ -1,4 +1,4 @@
-"""PO: message catalogs of gettext."""
+"""PO files: gettext message catalogs."""
 
 import re
 from collections.abc import Iterator
@@ -10,6 +10,7 @@ from mtcli.data.formats.base import (
     Languages,
     Location,
     OpenedCorpus,
+    ReadProgress,
     Row,
     join_lines,
 )
@@ -27,7 +28,7 @@ _SYNTAX_ERROR = re.compile(r"line (\d+)\)?:? *(.*)")
 
 
 class PoFormat(CorpusFormat):
-    """A PO file: msgid is the source, msgstr the target; fuzzy translations are not used."""
+    """A PO file: msgid is the source and msgstr is the target; fuzzy translations are not used."""
 
     name = "po"
     suffixes = (".po",)
@@ -38,7 +39,7 @@ class PoFormat(CorpusFormat):
         return bool(_MSGID.search(head))
 
     def open(self, location: Location) -> OpenedCorpus:
-        """Open the file; find the target language in its header."""
+        """Open the file and find the target language in its header."""
         language = _LANGUAGE.search(location.head())
         languages = location.languages
         target = language[1].decode() if language else None
@@ -47,11 +48,13 @@ class PoFormat(CorpusFormat):
                 f"{location} translates to {target}, not to {languages.target}",
                 hint="set --target-lang to the language of the file, or use a different file",
             )
+        progress = ReadProgress.in_rows(None)  # the number of entries is known after parsing
         return OpenedCorpus(
-            rows=_rows(location),
+            rows=_rows(location, progress),
             descriptions=(location.describe("PO"),),
             languages=Languages(languages.source, languages.target or target),
             files=location.files,
+            progress=(progress,),
         )
 
 
@@ -60,9 +63,12 @@ def _is_same_language(one: str, other: str) -> bool:
     return bool(match_language(one, [other]) or match_language(other, [one]))
 
 
-def _rows(location: Location) -> Iterator[Row]:
+def _rows(location: Location, progress: ReadProgress) -> Iterator[Row]:
     n_entries = 0
-    for entry in _parse(location):
+    entries = _parse(location)
+    progress.total = len(entries)
+    for entry in entries:
+        progress.add(1)
         if entry.obsolete:
             continue
         n_entries += 1
@@ -96,7 +102,7 @@ def _parse(location: Location) -> Any:
     try:
         text = content.decode(encoding).removeprefix("\ufeff")
         _check_syntax(text, location)
-        # polib splits a str at U+2028 and similar characters too, but a file only at line endings.
+        # polib splits a file only at line endings, but a str also at U+2028 and similar characters.
         with NamedTemporaryFile("w", suffix=".po", encoding="utf-8", newline="") as file_for_polib:
             file_for_polib.write(text)
             file_for_polib.flush()

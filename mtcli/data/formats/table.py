@@ -17,7 +17,7 @@ from mtcli.data.formats.fields import FieldChoice, check_two, named_pair, unclea
 from mtcli.data.formats.languages import choose_languages, is_language_code, languages_from_names
 from mtcli.errors import DataError
 
-_MAX_FIELD = 64 << 20  # characters; an unclosed quote must not read the entire file
+_MAX_FIELD = 64 << 20  # characters; stops reading after an unclosed quote
 _N_EXAMINED = 20  # lines that must have the same number of tabs
 _MAX_LISTED = 40  # maximum characters per cell in messages
 
@@ -47,7 +47,7 @@ class _TableFormat(CorpusFormat):
         return "\t"
 
     def open(self, location: Location) -> OpenedCorpus:
-        """Open a table; choose its columns based on the first record."""
+        """Open a table and choose its columns based on the first record."""
         lines = head_lines(location.head(), location)
         delimiter = self._delimiter(lines[0])
         _, cells = next(self._records(lines, location, delimiter), (1, []))
@@ -62,7 +62,7 @@ class _TableFormat(CorpusFormat):
 
 
 class TsvFormat(_TableFormat):
-    """Tab-separated text without quoting: everything but tabs and LF is text."""
+    """Tab-separated text without quoting: all characters except tab and LF are text."""
 
     name = "tsv"
     suffixes = (".tsv",)

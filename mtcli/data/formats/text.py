@@ -2,19 +2,27 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 
 from mtcli.data.compression import COMPRESSION_SUFFIXES, STDIN, exists, is_pipe, open_decompressed
-from mtcli.data.formats.base import CorpusFormat, Languages, Location, OpenedCorpus, Row
+from mtcli.data.formats.base import (
+    CorpusFormat,
+    Languages,
+    Location,
+    OpenedCorpus,
+    ReadProgress,
+    Row,
+)
 from mtcli.data.formats.languages import language_of_file
-from mtcli.data.lines import read_pairs
+from mtcli.data.lines import paired_lines
 from mtcli.errors import DataError
 
 _BRACES = re.compile(r"(.*)\{([^{},]+),([^{},]+)\}(.*)", re.DOTALL)
 
 
 class TextFormat(CorpusFormat):
-    """Two text files, named together: `corpus.{en,de}`, or `corpus` for corpus.en and corpus.de."""
+    """Two text files with one name: `corpus.{en,de}` or `corpus` for corpus.en and corpus.de."""
 
     name = "text"
     reads_streams = False
@@ -32,7 +40,7 @@ class TextFormat(CorpusFormat):
 
 
 def expand_pair(name: str, languages: Languages) -> tuple[str, str] | None:
-    """Return the two file names for a name with braces or for a prefix; None if it is neither."""
+    """Return the two file names that a name with braces or a prefix stands for, or None."""
     if match := _BRACES.fullmatch(name):
         before, first, second, after = match.groups()
         return f"{before}{first}{after}", f"{before}{second}{after}"
@@ -86,15 +94,23 @@ def open_text_files(source: str, target: str, languages: Languages) -> OpenedCor
             "alphabetical order",
         )
     shards = list(zip(*sides, strict=True))
+    descriptions = tuple(_describe(*shard) for shard in shards)
+    locations = [(_location(source), _location(target)) for source, target in shards]
     return OpenedCorpus(
-        rows=_rows(shards),
-        descriptions=tuple(_describe(*shard) for shard in shards),
+        rows=_rows(locations),
+        descriptions=descriptions,
         languages=Languages(
             languages.source or language_of_file(sides[0][0]),
             languages.target or language_of_file(sides[1][0]),
         ),
         files=tuple(Path(name) for shard in shards for name in shard if name != STDIN),
+        progress=tuple(location.progress for location in chain.from_iterable(locations)),
     )
+
+
+def _location(name: str) -> Location:
+    size = None if is_pipe(name) else Path(name).stat().st_size
+    return Location(name, progress=ReadProgress(size))
 
 
 def _describe(source: str, target: str) -> str:
@@ -109,6 +125,6 @@ def _describe(source: str, target: str) -> str:
     return f"{names}: two text files" + (f", {compression}" if compression else "")
 
 
-def _rows(shards: Sequence[tuple[str, str]]) -> Iterator[Row]:
+def _rows(shards: Sequence[tuple[Location, Location]]) -> Iterator[Row]:
     for source, target in shards:
-        yield from read_pairs(Path(source), Path(target))
+        yield from paired_lines((source, source.lines()), (target, target.lines()))

@@ -25,7 +25,7 @@ from mtcli.data.formats.xml import (
 )
 from mtcli.errors import DataError
 
-_N_EXAMINED = 1000  # at least one of the first units must have both languages
+_N_EXAMINED = 1000  # at least one of the first 1000 units must have both languages
 _ANY_LANGUAGE = "*all*"  # `srclang` of a translation memory without a source language
 
 
@@ -41,7 +41,7 @@ class TmxFormat(CorpusFormat):
         return root_name(head) == "tmx"
 
     def open(self, location: Location) -> OpenedCorpus:
-        """Open the file; find its languages in the header and the first unit."""
+        """Open the file and find its languages in the header and the first unit."""
         start = _read_start(location.head_location())
         languages = _choose(start, location)
         label = f"{start.variant(languages.source)} to {start.variant(languages.target)}"
@@ -55,7 +55,7 @@ class TmxFormat(CorpusFormat):
 
 @dataclass
 class _Start:
-    """Languages at the start of a file."""
+    """Languages found at the start of a file."""
 
     srclang: str = ""
     codes: list[str] = field(default_factory=list)  # languages of the first unit
@@ -78,7 +78,7 @@ def _read_start(location: Location) -> _Start:
 
 
 def _choose(start: _Start, location: Location) -> Languages:
-    """Return the languages to read; find unknown ones in the header and the first unit."""
+    """Return the languages to read; take unknown ones from the header and the first unit."""
     languages = location.languages
     if languages.source and languages.target:
         return languages

@@ -26,7 +26,7 @@ from mtcli.errors import DataError
 
 
 class XliffFormat(CorpusFormat):
-    """XLIFF: `trans-unit` of version 1.2, `segment` of version 2.0."""
+    """An XLIFF file. Reads `trans-unit` elements (version 1.2) and `segment` elements (2.0)."""
 
     name = "xliff"
     suffixes = (".xlf", ".xliff", ".sdlxliff", ".mxliff")
@@ -37,7 +37,7 @@ class XliffFormat(CorpusFormat):
         return root_name(head) == "xliff"
 
     def open(self, location: Location) -> OpenedCorpus:
-        """Open the file; check its languages."""
+        """Open the file and check its languages."""
         start = _read_start(location.head_location())
         _check_languages(start, location)
         return OpenedCorpus(

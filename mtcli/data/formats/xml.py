@@ -1,4 +1,4 @@
-"""Safe and incremental XML reading for the formats TMX, XLIFF and WMT."""
+"""Safe, incremental reading of XML for the formats TMX, XLIFF and WMT."""
 
 import re
 from collections.abc import Collection, Iterator
@@ -9,11 +9,11 @@ from mtcli.data.compression import DamagedFileError
 from mtcli.data.formats.base import Location
 from mtcli.errors import DataError
 
-_LINE = " line"  # attribute for the line of an element; cannot occur in XML files
+_LINE = " line"  # attribute with the line of an element; XML names cannot contain a space
 _LANG = "{http://www.w3.org/XML/1998/namespace}lang"
 _PROLOG = re.compile(r"\s*(<\?.*?\?>|<!--.*?-->|<!DOCTYPE[^\[>]*(\[.*?\]\s*)?>)", re.DOTALL)
 _ROOT = re.compile(r"\s*<([A-Za-z_][\w.-]*:)?([A-Za-z_][\w.-]*)")
-# Inline elements of TMX and XLIFF that hold markup of the original document.
+# Inline elements of TMX and XLIFF that contain markup of the original document.
 _MARKUP = frozenset({"bpt", "ept", "ph", "it", "ut"})
 
 
@@ -45,7 +45,7 @@ def language_of(element: Element) -> str:
 
 
 def child(element: Element, name: str) -> Element | None:
-    """Return the first child with this name in any namespace."""
+    """Return the first child called `name`, in any namespace, or None."""
     return next((item for item in element if local_name(item) == name), None)
 
 
@@ -69,9 +69,11 @@ def inline_text(element: Element | None) -> str:
 def read_elements(
     location: Location, *, starts: Collection[str], ends: Collection[str]
 ) -> Iterator[Element]:
-    """Yield `starts` elements when they open (attributes only) and `ends` elements when complete.
+    """Yield the elements whose names are in `starts` or `ends`.
 
-    Elements that are no longer needed are removed, so that memory use does not grow with the file.
+    An element in `starts` is yielded at its start tag, with attributes only; an element in `ends`
+    is yielded when it is complete. Memory use does not grow with the file, because elements that
+    are no longer needed are removed.
     """
     events = _events(location)
     open_elements: list[Element] = []

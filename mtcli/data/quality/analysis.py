@@ -20,6 +20,7 @@ OnProgress = Callable[[str, int, float | None], None]  # activity, pairs done, c
 
 N_WORST = 20
 BAD_SCORE = -6.0  # log-likelihood ratio of a pair that is probably not a translation
+_CONSEQUENCES = ("length_ratio", "numbers", "urls")  # of misalignment; not reported separately
 _MAX_LENGTH = 20_000  # longer lines count as this long in the median
 
 
@@ -82,27 +83,26 @@ class _Collector:
         rows["duplicates"] = _repeated(self._hashes[0], has_text)
         rows["ambiguous"] = np.setdiff1d(_repeated(self._hashes[1], has_text), rows["duplicates"])
         segments = () if self._scores is None else tuple(find_segments(self._scores))
+        is_aligned = np.ones(self._n_pairs, bool)
+        for segment in segments:
+            is_aligned[segment.start : segment.end] = segment.is_aligned
+        for kind in _CONSEQUENCES:
+            rows[kind] = rows[kind][is_aligned[rows[kind]]]
         return Analysis(
             self._n_pairs,
             rows,
             segments,
             (self._lengths[0].stats(), self._lengths[1].stats()),
-            self._worst(segments, rows, has_text),
+            self._worst(has_text & is_aligned, rows["duplicates"]),
         )
 
-    def _worst(
-        self, segments: tuple[Segment, ...], rows: dict[str, Array], has_text: Mask
-    ) -> tuple[tuple[int, float], ...]:
-        """Return the pairs with the lowest scores, except those in misaligned passages."""
+    def _worst(self, is_judged: Mask, duplicates: Array) -> tuple[tuple[int, float], ...]:
+        """Return rows and scores of the judged pairs with the lowest scores."""
         if self._scores is None:
             return ()
-        is_judged = has_text.copy()
-        is_judged[rows["duplicates"]] = False
-        for segment in segments:
-            if not segment.is_aligned:
-                is_judged[segment.start : segment.end] = False
         column = self._scores[:, MAX_OFFSET].astype(np.float32)
         column[~is_judged] = 0
+        column[duplicates] = 0
         worst = np.argsort(column, kind="stable")[:N_WORST]
         return tuple((int(row), float(column[row])) for row in worst if column[row] <= BAD_SCORE)
 

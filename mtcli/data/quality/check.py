@@ -13,7 +13,6 @@ from mtcli.data.quality.stored_pairs import CheckedCorpus, StoredPairs, read_che
 N_EXAMPLES = 5
 _CONTEXT = 2  # lines before and after the start of a misaligned passage
 _MAX_PASSAGES = 5  # that are shown with their lines
-_LINE_KINDS = ("wrong_script", "wrong_language", "damaged", "repeated", "control")
 
 
 def _ignore(*_: object) -> None:
@@ -86,13 +85,13 @@ def _corpus_findings(corpus: CheckedCorpus) -> Iterator[Finding]:
     if corpus.n_lines:
         source, target = corpus.n_lines
         detail = f"{source:,} source lines, {target:,} target lines"
-        yield Finding("unequal", abs(source - target), "lines", (), (detail,))
+        yield Finding("unequal", abs(source - target), details=(detail,))
     with_mark = [marks.name for marks in corpus.marks if marks.has_byte_order_mark]
     if with_mark:
-        yield Finding("byte_order_mark", len(with_mark), "files", (), tuple(with_mark))
+        yield Finding("byte_order_mark", len(with_mark), details=tuple(with_mark))
     with_crlf = [f"{marks.name}: {marks.n_crlf:,} lines" for marks in corpus.marks if marks.n_crlf]
     if with_crlf:
-        yield Finding("crlf", len(with_crlf), "files", (), tuple(with_crlf))
+        yield Finding("crlf", len(with_crlf), details=tuple(with_crlf))
 
 
 def _misaligned(pairs: StoredPairs, segments: Sequence[Segment]) -> Iterator[Finding]:
@@ -107,7 +106,7 @@ def _misaligned(pairs: StoredPairs, segments: Sequence[Segment]) -> Iterator[Fin
             examples.append(Example.of(row, pairs.pair(row), detail))
     count = sum(segment.end - segment.start for segment in segments)
     details = tuple(_describe_segment(segment, len(pairs)) for segment in segments)
-    yield Finding("misaligned", count, "lines", tuple(examples), details)
+    yield Finding("misaligned", count, tuple(examples), details)
 
 
 def _describe_segment(segment: Segment, n_pairs: int) -> str:
@@ -133,5 +132,4 @@ def _row_findings(pairs: StoredPairs, analysis: Analysis) -> Iterator[Finding]:
         if len(rows):
             chosen = [int(row) for row in rows[:N_EXAMPLES]]
             examples = tuple(Example.of(row, pairs.pair(row)) for row in chosen)
-            unit = "lines" if kind in _LINE_KINDS else "pairs"
-            yield Finding(kind, len(rows), unit, examples)
+            yield Finding(kind, len(rows), examples)

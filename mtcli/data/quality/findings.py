@@ -11,149 +11,148 @@ _MAX_CHARACTERS = 160  # of a line in an example
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of finding. `weight` times the number of pairs is its importance."""
+    """A kind of finding. `weight` times the count is its importance."""
 
     name: str
-    title: str
+    unit: str  # of the count, singular
+    title: str  # follows the unit
     weight: float
     advice: str
     is_problem: bool = True  # notes do not change the exit code, and --fix ignores them
 
 
-_REMOVE = "`--fix` removes them"
+_LEAK = "Remove them from the training data: they would raise the test score without merit."
 KINDS = {
     kind.name: kind
     for kind in (
         Kind(
             "unequal",
-            "the two sides have different numbers of lines",
+            "line",
+            "without a partner: one side is longer than the other",
             1e9,
-            "Find the missing line: the first misaligned passage below starts near it. `--fix` "
-            "realigns the passages that it recognizes and removes the remaining lines.",
+            "Insert the missing line, or delete the extra one; see the misaligned lines below. "
+            "`--fix` writes only pairs.",
         ),
         Kind(
             "misaligned",
-            "lines that do not stand beside their translation",
+            "line",
+            "not beside the translation",
             30,
-            "Insert or delete the missing line where the passage starts. `--fix` realigns shifted "
-            "passages and removes those without translations.",
+            "Insert the missing line, or delete the extra one, where the passage starts. `--fix` "
+            "realigns shifted passages and removes passages without translations.",
         ),
-        Kind(
-            "test_exact",
-            "pairs that also occur in the test set",
-            60,
-            f"Remove them from the training data, or the test score will be too high; {_REMOVE}.",
-        ),
-        Kind(
-            "test_near",
-            "pairs that differ from the test set in a few characters or words",
-            20,
-            f"Remove them from the training data, or the test score will be too high; {_REMOVE}.",
-        ),
+        Kind("test_exact", "pair", "of the test set", 60, _LEAK),
+        Kind("test_near", "pair", "similar to a pair of the test set", 20, _LEAK),
         Kind(
             "one_sided",
-            "pairs with text on one side only",
+            "pair",
+            "with text on one side only",
             10,
-            "Add the missing text or remove the pair; `mtcli train` ignores such pairs, and "
-            "`--fix` removes them.",
+            "Add the missing text or remove the pairs. `mtcli train` ignores them.",
         ),
         Kind(
             "copies",
-            "pairs with the same text on both sides",
+            "pair",
+            "with the same text on both sides",
             8,
-            f"A model learns from them to copy instead of translating; {_REMOVE}.",
+            "Remove them: a model learns from them to copy instead of translating.",
         ),
         Kind(
             "wrong_script",
-            "lines in a different script than the rest of their side",
+            "pair",
+            "with a line in another script than the rest of its side",
             8,
-            f"Check whether the text is in the right language; {_REMOVE}.",
+            "Remove them, unless both scripts are used for the language.",
         ),
         Kind(
             "wrong_language",
-            "lines in a different language than the rest of their side",
+            "pair",
+            "with a line in another language than the rest of its side",
             8,
-            f"Check whether the text is in the right language; {_REMOVE}.",
+            "Remove them, or translate the lines.",
         ),
         Kind(
             "damaged",
-            "lines with damaged characters",
+            "pair",
+            "with damaged characters",
             8,
-            "Convert the text again from its original with the right encoding, usually "
-            f"Windows-1252 or UTF-8; {_REMOVE}.",
+            "Convert the original text again with the right encoding, or remove the pairs.",
         ),
         Kind(
             "length_ratio",
-            "pairs with very different lengths",
+            "pair",
+            "with very different lengths",
             5,
-            f"One side is probably cut off, or has several sentences; {_REMOVE}.",
+            "Remove them, or complete the shorter side.",
         ),
         Kind(
             "repeated",
-            "lines that repeat a character or a phrase many times",
+            "pair",
+            "with a character or phrase repeated many times",
             3,
-            f"Such lines usually come from tables or from another model; {_REMOVE}.",
+            "Remove them: such lines are often tables, or the output of another model.",
         ),
         Kind(
             "control",
-            "lines with control characters",
+            "pair",
+            "with control characters",
             2,
-            "`--fix` removes the characters and keeps the pairs.",
+            "Remove the characters, as `--fix` does.",
         ),
         Kind(
             "duplicates",
-            "pairs that repeat an earlier pair",
+            "pair",
+            "repeating an earlier pair",
             1,
-            "Remove them, unless they should count more often in training; `--fix` keeps the "
-            "first of them.",
+            "Remove them, unless they should count more often in training. `--fix` keeps the "
+            "first one.",
         ),
-        Kind(
-            "blank",
-            "pairs without text",
-            1,
-            "Remove them; `mtcli train` ignores them, and `--fix` removes them.",
-        ),
+        Kind("blank", "pair", "without text", 1, "Remove them. `mtcli train` ignores them."),
         Kind(
             "byte_order_mark",
-            "files that start with a byte order mark",
+            "file",
+            "with a byte order mark at the start",
             1,
-            "mtcli ignores the mark, other tools take it for text; `--fix` does not write it.",
+            "Remove the mark: mtcli ignores it, but other tools take it for text.",
         ),
         Kind(
             "crlf",
-            "files whose lines end with CR LF",
+            "file",
+            "with CR LF at the end of lines",
             1,
-            "mtcli ignores the CR, other tools take it for text; `--fix` writes LF.",
+            "Convert the line ends to LF: mtcli ignores CR, but other tools take it for text.",
         ),
         Kind(
             "few_letters",
-            "pairs with a side that has hardly any letters",
+            "pair",
+            "with a side that has hardly any letters",
             0.1,
-            "Lists of numbers and symbols teach a model little; set filters.min_letter_share to "
-            "leave them out of training.",
+            "Set filters.min_letter_share to exclude such pairs from training.",
             is_problem=False,
         ),
         Kind(
             "numbers",
-            "pairs with different numbers on the two sides",
+            "pair",
+            "with different numbers on the two sides",
             0.1,
-            "Look at the examples: many such pairs are correct (30 for thirty); set "
-            "filters.different_numbers to leave them out of training.",
+            "Read the examples: many such pairs are correct (30 for thirty). Set "
+            "filters.different_numbers to exclude them from training.",
             is_problem=False,
         ),
         Kind(
             "urls",
-            "pairs with different web or mail addresses on the two sides",
+            "pair",
+            "with different web or mail addresses on the two sides",
             0.1,
-            "Look at the examples; set filters.different_urls to leave them out of training.",
+            "Set filters.different_urls to exclude such pairs from training.",
             is_problem=False,
         ),
         Kind(
             "ambiguous",
-            "pairs whose source also has a different translation",
+            "pair",
+            "with a source that occurred before with another target",
             0.1,
-            "This is usual for short lines. If there are many, the corpus may contain several "
-            "styles or domains.",
+            "This is usual for short lines.",
             is_problem=False,
         ),
     )
@@ -182,14 +181,14 @@ class Finding:
 
     kind: str
     count: int
-    unit: str  # of the count: pairs, lines or files
-    examples: tuple[Example, ...]
+    examples: tuple[Example, ...] = ()
     details: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:
-        """What was found."""
-        return KINDS[self.kind].title
+        """What was found: "12 pairs without text"."""
+        kind = KINDS[self.kind]
+        return f"{self.count:,} {kind.unit}{'' if self.count == 1 else 's'} {kind.title}"
 
     @property
     def advice(self) -> str:
@@ -254,7 +253,6 @@ class CheckResult:
                 "title": finding.title,
                 "is_problem": finding.is_problem,
                 "count": finding.count,
-                "unit": finding.unit,
                 "advice": finding.advice,
                 "details": list(finding.details),
                 "examples": [asdict(example) for example in finding.examples],

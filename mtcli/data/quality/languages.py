@@ -71,7 +71,8 @@ class Trigrams:
     def totals(self, table: Floats) -> Doubles:
         """Return the sum of table entries of each line."""
         weights = table[self.hashes].astype(np.float64)
-        return np.bincount(self.rows, weights=weights, minlength=len(self))
+        totals: Doubles = np.bincount(self.rows, weights=weights, minlength=len(self))
+        return totals
 
     def histogram(self, lines: Mask) -> Doubles:
         """Return the number of occurrences of each trigram in the given lines."""

@@ -36,9 +36,8 @@ def _lines(result: CheckResult) -> Iterator[str]:
         yield from _finding(finding)
     if result.worst:
         yield ""
-        n_worst = len(result.worst)
-        yield f"worst: {n_worst:,} {'pair' if n_worst == 1 else 'pairs'} with the lowest scores"
-        yield "  Look at them: they are probably not translations. `--fix` keeps them."
+        yield f"worst pairs: {len(result.worst)} with very low alignment scores"
+        yield "  Read them: they are probably not translations. `--fix` keeps them."
         for example in result.worst:
             yield from _example(example)
     for text in result.skipped:
@@ -87,7 +86,7 @@ def _bar(share: float) -> str:
 
 def _finding(finding: Finding) -> Iterator[str]:
     level = "problem" if finding.is_problem else "note"
-    yield f"{level}: {finding.count:,} {finding.unit}: {finding.title} [{finding.kind}]"
+    yield f"{level}: {finding.title} [{finding.kind}]"
     yield f"  {finding.advice}"
     for detail in finding.details:
         yield f"  {detail}"

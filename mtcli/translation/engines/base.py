@@ -1,9 +1,10 @@
-"""Interface that all engines implement: search over pieces."""
+"""Engine interface: translates pieces into n-best lists of pieces."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import ClassVar
 
 from mtcli.config.search import SearchOptions
 
@@ -30,8 +31,10 @@ NBest = list[list[ScoredPieces]]  # the n-best list of each source, best first
 
 
 class Engine(ABC):
-    """Executes a model. All sources of a batch must have the same `SearchOptions.limit`."""
+    """Runs a model. All sources of a batch must have the same `SearchOptions.limit`."""
 
+    name: ClassVar[str] = ""  # as in `config.search.ENGINES`
+    n_bytes = 0  # size of the weights
     n_parallel = 1  # batches searched at the same time
     n_positions: int | None = None  # maximum source and target length; None: unlimited
     batch_tokens = 4_096  # default batch size in source positions, padding included

@@ -1,4 +1,4 @@
-"""CTranslate2 engine, which is fast and does not need torch."""
+"""CTranslate2 engine: fast, and independent of torch."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,8 +22,9 @@ _GPU_BATCH_TOKENS = 8_192
 
 
 class Ct2Engine(Engine):
-    """Beam search and sampling with CTranslate2: parallel batches, one thread each."""
+    """Beam search and sampling with CTranslate2, which runs each batch in a separate thread."""
 
+    name = "ctranslate2"
     model_class = ctranslate2.Translator
     batch_tokens = 384  # small batches fit in the CPU cache and have fewer shortlist candidates
     n_positions: int
@@ -33,6 +34,7 @@ class Ct2Engine(Engine):
         self.n_positions = manifest.n_positions
         self.target_size = manifest.target_size
         files = {**export.files}
+        self.n_bytes = sum(map(len, files.values()))
         shortlist = _select_shortlist(export, options)
         self.uses_shortlist = shortlist is not None
         if shortlist is not None:
@@ -51,7 +53,7 @@ class Ct2Engine(Engine):
                 device_index=int(index or 0),
                 compute_type=choose_quantization(options.quantization, name),
                 inter_threads=self.n_parallel,
-                intra_threads=1,  # threads that share a batch mostly wait for each other
+                intra_threads=1,  # several threads per batch would mostly wait for each other
                 max_queued_batches=-1,
                 files=files,
             )
@@ -129,8 +131,8 @@ class Ct2Engine(Engine):
 class Ct2Generator(Ct2Engine):
     """Search with a decoder-only language model, which continues the source with its translation.
 
-    For these models, CTranslate2 neither returns attention weights nor forces a target prefix; the
-    fallback engine, if there is one, handles both.
+    For these models, CTranslate2 does not support attention weights or target prefixes. The
+    fallback engine, if there is one, handles requests for them.
     """
 
     model_class = ctranslate2.Generator
@@ -187,7 +189,7 @@ class Ct2Generator(Ct2Engine):
 def open_ct2(
     model: Path, options: EngineOptions, fallback: Callable[[], Engine] | None = None
 ) -> tuple[Ct2Engine, Manifest]:
-    """Return the engine and the manifest for a model directory; export the model if necessary."""
+    """Open a model directory, export it if necessary, and return the engine and the manifest."""
     device = _choose_device(options.device)
     quantization = choose_quantization(options.quantization, device)
     export = open_export(model, quantization, shortlist=options.shortlist)
@@ -197,7 +199,7 @@ def open_ct2(
 
 
 def _select_shortlist(export: Export, options: EngineOptions) -> bytes | None:
-    """Return the vocabulary map, or None if disabled; raise `EngineError` if it does not exist."""
+    """Return the vocabulary map, or None if the shortlist is disabled."""
     if not export.manifest.uses_shortlist(options.shortlist):
         return None
     if export.manifest.is_language_model:
@@ -213,7 +215,7 @@ def _select_shortlist(export: Export, options: EngineOptions) -> bytes | None:
 
 
 def choose_quantization(wanted: str | None, device: str) -> str:
-    """Return the type of weights and matrix products: `wanted`, or the default for the device."""
+    """Return the compute type: `wanted` if it is supported, or the default for the device."""
     kind = "cuda" if device.startswith("cuda") else "cpu"
     supported = ctranslate2.get_supported_compute_types(kind)
     if wanted is None:

@@ -1,4 +1,4 @@
-"""torch engine: runs every architecture on every device; the reference for other engines."""
+"""torch engine: runs every architecture on every device and is the reference for other engines."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,7 +19,9 @@ from mtcli.translation.engines.base import Engine, NBest, ScoredPieces, Source
 
 
 class TorchEngine(Engine):
-    """Beam search and sampling as implemented in mtcli, on the model's device."""
+    """Beam search and sampling from `mtcli.search`, on the model's device."""
+
+    name = "torch"
 
     def __init__(
         self, model: TranslationModel[Any], tokenizers: Tokenizers, *, seed: int | None = None
@@ -28,6 +30,7 @@ class TorchEngine(Engine):
         self.tokenizers = tokenizers
         self.special = tokenizers.special
         self.n_positions = model.n_positions
+        self.n_bytes = sum(parameter.nbytes for parameter in model.parameters())
         self.device = next(model.parameters()).device
         self._generator = torch.Generator(self.device)
         if seed is None:
