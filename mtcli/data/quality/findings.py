@@ -31,14 +31,14 @@ KINDS = {
             "without a partner: one side is longer than the other",
             1e9,
             "Insert the missing line, or delete the extra one; see the misaligned lines below. "
-            "`--fix` writes only pairs.",
+            "--fix writes only pairs.",
         ),
         Kind(
             "misaligned",
-            "line",
-            "not beside the translation",
+            "misaligned line",
+            "",
             30,
-            "Insert the missing line, or delete the extra one, where the passage starts. `--fix` "
+            "Insert the missing line, or delete the extra one, where the passage starts. --fix "
             "realigns shifted passages and removes passages without translations.",
         ),
         Kind("test_exact", "pair", "of the test set", 60, _LEAK),
@@ -48,7 +48,7 @@ KINDS = {
             "pair",
             "with text on one side only",
             10,
-            "Add the missing text or remove the pairs. `mtcli train` ignores them.",
+            "Add the missing text or remove the pairs. mtcli train ignores them.",
         ),
         Kind(
             "copies",
@@ -97,17 +97,17 @@ KINDS = {
             "pair",
             "with control characters",
             2,
-            "Remove the characters, as `--fix` does.",
+            "Remove the characters, as --fix does.",
         ),
         Kind(
             "duplicates",
             "pair",
             "repeating an earlier pair",
             1,
-            "Remove them, unless they should count more often in training. `--fix` keeps the "
+            "Remove them, unless they should count more often in training. --fix keeps the "
             "first one.",
         ),
-        Kind("blank", "pair", "without text", 1, "Remove them. `mtcli train` ignores them."),
+        Kind("blank", "pair", "without text", 1, "Remove them. mtcli train ignores them."),
         Kind(
             "byte_order_mark",
             "file",
@@ -188,7 +188,7 @@ class Finding:
     def title(self) -> str:
         """What was found: "12 pairs without text"."""
         kind = KINDS[self.kind]
-        return f"{self.count:,} {kind.unit}{'' if self.count == 1 else 's'} {kind.title}"
+        return f"{self.count:,} {kind.unit}{'' if self.count == 1 else 's'} {kind.title}".rstrip()
 
     @property
     def advice(self) -> str:

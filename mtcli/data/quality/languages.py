@@ -71,8 +71,7 @@ class Trigrams:
     def totals(self, table: Floats) -> Doubles:
         """Return the sum of table entries of each line."""
         weights = table[self.hashes].astype(np.float64)
-        totals: Doubles = np.bincount(self.rows, weights=weights, minlength=len(self))
-        return totals
+        return np.bincount(self.rows, weights, len(self)).astype(np.float64, copy=False)
 
     def histogram(self, lines: Mask) -> Doubles:
         """Return the number of occurrences of each trigram in the given lines."""

@@ -47,10 +47,9 @@ def _length_note(stats: LengthStats) -> str:
 
 def _overview(result: CheckResult) -> Table:
     rows = [
-        [finding.title, "problem" if finding.is_problem else "note", f"{finding.count:,}"]
-        for finding in result.findings
+        [finding.title, "problem" if finding.is_problem else "note"] for finding in result.findings
     ]
-    return Table(["finding", "level", "count"], rows, "Findings", n_text_columns=2)
+    return Table(["finding", "level"], rows, "Findings")
 
 
 def _length_chart(result: CheckResult) -> Chart:

@@ -37,7 +37,7 @@ def _lines(result: CheckResult) -> Iterator[str]:
     if result.worst:
         yield ""
         yield f"worst pairs: {len(result.worst)} with very low alignment scores"
-        yield "  Read them: they are probably not translations. `--fix` keeps them."
+        yield "  Read them: they are probably not translations. --fix keeps them."
         for example in result.worst:
             yield from _example(example)
     for text in result.skipped:
