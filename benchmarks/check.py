@@ -18,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mtcli.data.quality.analysis import Analysis, analyze
+from mtcli.data.quality.findings import KINDS
 from mtcli.data.quality.overlap import OverlapIndex
 from mtcli.data.quality.stored_pairs import StoredPairs
 
@@ -27,13 +28,16 @@ SHIFTED = 500  # lines of a shift that ends again
 DAMAGED_SHARE = 0.01
 
 Pairs = tuple[list[str], list[str]]
+Damage = Callable[[int], tuple[str, str]]
 
 
 def read_lines(path: Path) -> list[str]:
+    """Return the lines of a file."""
     return path.read_bytes().decode().split("\n")[:-1]
 
 
 def read_pairs(stem: Path) -> Pairs:
+    """Return the English and German lines of a corpus."""
     return read_lines(Path(f"{stem}.en")), read_lines(Path(f"{stem}.de"))
 
 
@@ -47,6 +51,7 @@ def encipher(lines: list[str], seed: int) -> list[str]:
 
 
 def check(pairs: Pairs, overlap: OverlapIndex | None = None) -> Analysis:
+    """Return the analysis of a corpus."""
     return analyze(StoredPairs.of(zip(*pairs, strict=True)), overlap, lambda *_: None)
 
 
@@ -62,6 +67,7 @@ def shift(pairs: Pairs, start: int, end: int | None, side: int) -> Pairs:
 
 
 def shuffle(pairs: Pairs, rng: random.Random) -> Pairs:
+    """Return the pairs in random order."""
     order = list(range(len(pairs[0])))
     rng.shuffle(order)
     return [pairs[0][i] for i in order], [pairs[1][i] for i in order]
@@ -92,6 +98,7 @@ def shift_trials(name: str, pairs: Pairs, n_trials: int) -> None:
 
 
 def run_shifts(options: argparse.Namespace) -> None:
+    """Print a table of the shifts that were found."""
     multi30k = read_pairs(options.multi30k / "train")
     demo = read_pairs(DEMO / "train")
     print(f"| corpus | found: shift to the end | shift of {SHIFTED} lines | false alarms |")
@@ -117,9 +124,13 @@ def run_damage(options: argparse.Namespace) -> None:
     enciphered = encipher(multi30k[0], 4), multi30k[1]
     index = OverlapIndex(zip(*test, strict=True))
     for name, pairs, kinds in (
-        ("demo", demo, damages(demo, test)),
-        ("Multi30k", multi30k, damages(multi30k, test)),
-        ("Multi30k, source in another script", enciphered, third_language(multi30k[0])),
+        ("demo", demo, Damages(demo, test).kinds()),
+        ("Multi30k", multi30k, Damages(multi30k, test).kinds()),
+        (
+            "Multi30k, source in another script",
+            enciphered,
+            third_language(enciphered, multi30k[0]),
+        ),
     ):
         before = _flagged(check(pairs, index))
         for label, (kind, damage) in kinds.items():
@@ -127,7 +138,7 @@ def run_damage(options: argparse.Namespace) -> None:
             rows = rng.sample(range(len(pairs[0])), round(DAMAGED_SHARE * len(pairs[0])))
             copy = list(pairs[0]), list(pairs[1])
             for row in rows:
-                copy[0][row], copy[1][row] = damage(pairs, row, rng)
+                copy[0][row], copy[1][row] = damage(row)
             analysis = check(copy, index)
             found = set(analysis.rows.get(kind, ())) & set(rows)
             others = _flagged(analysis) - before - set(rows)
@@ -141,85 +152,83 @@ def run_damage(options: argparse.Namespace) -> None:
 
 def _flagged(analysis: Analysis) -> set[int]:
     """Return the rows with problems."""
-    from mtcli.data.quality.findings import KINDS
-
     rows = {int(r) for k, rows in analysis.rows.items() if KINDS[k].is_problem for r in rows}
     for segment in analysis.misaligned:
         rows |= set(range(segment.start, segment.end))
     return rows
 
 
-Damage = Callable[[Pairs, int, random.Random], tuple[str, str]]
+class Damages:
+    """Functions that return a damaged pair instead of the pair in a row."""
 
+    def __init__(self, pairs: Pairs, test: Pairs) -> None:
+        self._source, self._target = pairs
+        self._test = [pair for pair in zip(*test, strict=True) if len(pair[0].split()) > 5]
+        self._in_script = encipher(self._target, 3)
+        self._rng = random.Random(6)
 
-def damages(pairs: Pairs, test: Pairs) -> dict[str, tuple[str, Damage]]:
-    """Return each kind of damage: the finding that must report it, and a function."""
-    n_lines = len(pairs[0])
-    in_script = encipher(pairs[1], 3)
+    def kinds(self) -> dict[str, tuple[str, Damage]]:
+        """Return each kind of damage: the finding that must report it, and a function."""
+        recoded = "für".encode().decode("cp1252")
+        return {
+            "repeats an earlier pair": ("duplicates", self._repeat_pair),
+            "target is the source": ("copies", lambda i: (self._source[i],) * 2),
+            "target is blank": ("one_sided", lambda i: (self._source[i], " ")),
+            "both sides are blank": ("blank", lambda _: ("", "")),
+            "target is six lines joined": ("length_ratio", self._join_lines),
+            "target in another script": ("wrong_script", self._encipher),
+            "target is another English line": ("wrong_language", self._other_source),
+            "mojibake (UTF-8 read as Windows-1252)": ("damaged", lambda i: self._add(i, recoded)),
+            "U+FFFD": ("damaged", lambda i: self._add(i, "\ufffd")),
+            "control character": ("control", lambda i: self._add(i, "\x07")),
+            "repeated phrase": ("repeated", lambda i: self._add(i, " ha ha" * 10 + " ")),
+            "pair of the test set": ("test_exact", lambda _: self._rng.choice(self._test)),
+            "pair of the test set, one word changed": ("test_near", self._near_test),
+        }
 
-    def other_row(row: int, rng: random.Random) -> int:
-        return (row + rng.randrange(1, n_lines)) % n_lines
+    def _repeat_pair(self, row: int) -> tuple[str, str]:
+        other = self._rng.randrange(max(1, row))
+        return self._source[other], self._target[other]
 
-    def change_word(line: str, rng: random.Random) -> str:
+    def _join_lines(self, row: int) -> tuple[str, str]:
+        return self._source[row], " ".join(self._rng.choices(self._target, k=6))
+
+    def _encipher(self, row: int) -> tuple[str, str]:
+        return self._source[row], self._in_script[row]
+
+    def _other_source(self, row: int) -> tuple[str, str]:
+        return self._source[row], self._rng.choice(self._source)
+
+    def _add(self, row: int, text: str) -> tuple[str, str]:
+        line = self._target[row]
+        place = self._rng.randrange(len(line) + 1)
+        return self._source[row], line[:place] + text + line[place:]
+
+    def _near_test(self, _: int) -> tuple[str, str]:
+        source, target = self._rng.choice(self._test)
+        return self._change_word(source), self._change_word(target)
+
+    def _change_word(self, line: str) -> str:
         words = line.split()
-        words[rng.randrange(len(words))] = "Wort"
+        words[self._rng.randrange(len(words))] = "Wort"
         return " ".join(words)
 
-    def near_test(p: Pairs, row: int, rng: random.Random) -> tuple[str, str]:
-        i = rng.choice([i for i in range(len(test[0])) if len(test[0][i].split()) > 5])
-        return change_word(test[0][i], rng), change_word(test[1][i], rng)
 
-    def insert(line: str, text: str, rng: random.Random) -> str:
-        place = rng.randrange(len(line) + 1)
-        return line[:place] + text + line[place:]
-
-    def repeat_pair(p: Pairs, row: int, rng: random.Random) -> tuple[str, str]:
-        i = other_row(row, rng)
-        return p[0][i], p[1][i]
-
-    def copy_test(p: Pairs, row: int, rng: random.Random) -> tuple[str, str]:
-        i = rng.randrange(len(test[0]))
-        return test[0][i], test[1][i]
-
-    return {
-        "duplicate of another pair": ("duplicates", repeat_pair),
-        "target is the source": ("copies", lambda p, i, r: (p[0][i], p[0][i])),
-        "target is blank": ("one_sided", lambda p, i, r: (p[0][i], " ")),
-        "both sides are blank": ("blank", lambda p, i, r: ("", "")),
-        "target is six lines joined": (
-            "length_ratio",
-            lambda p, i, r: (p[0][i], " ".join(p[1][other_row(i, r)] for _ in range(6))),
-        ),
-        "target is in another script": ("wrong_script", lambda p, i, r: (p[0][i], in_script[i])),
-        "target is another English line": (
-            "wrong_language",
-            lambda p, i, r: (p[0][i], p[0][other_row(i, r)]),
-        ),
-        "mojibake (UTF-8 read as Windows-1252)": (
-            "damaged",
-            lambda p, i, r: (p[0][i], insert(p[1][i], "für".encode().decode("cp1252"), r)),
-        ),
-        "U+FFFD": ("damaged", lambda p, i, r: (p[0][i], insert(p[1][i], "\ufffd", r))),
-        "control character": ("control", lambda p, i, r: (insert(p[0][i], "\x07", r), p[1][i])),
-        "repeated phrase": ("repeated", lambda p, i, r: (p[0][i], p[1][i] + " ha ha" * 10)),
-        "pair of the test set": ("test_exact", copy_test),
-        "pair of the test set, one word changed": ("test_near", near_test),
-    }
-
-
-def third_language(lines: list[str]) -> dict[str, tuple[str, Damage]]:
+def third_language(pairs: Pairs, lines: list[str]) -> dict[str, tuple[str, Damage]]:
     """Return a damage with lines in a language that neither side has."""
-
-    def replace(p: Pairs, row: int, rng: random.Random) -> tuple[str, str]:
-        return p[0][row], rng.choice(lines)
-
-    return {"target is an English line": ("wrong_language", replace)}
+    rng = random.Random(7)
+    return {
+        "target is an English line": (
+            "wrong_language",
+            lambda row: (pairs[0][row], rng.choice(lines)),
+        )
+    }
 
 
 def write_varied(pairs: Pairs, n_pairs: int, directory: Path) -> list[str]:
     """Write `n_pairs` pairs: random lines with two made-up names in front."""
     rng = random.Random(1)
-    names = [a + b for a in "Ba Do Fe Gi Ka Lu Mo Ne Pa Ro".split() for b in "ban dor fel".split()]
+    names = [f"{a}{b}" for a in ("Ba", "Do", "Ka", "Lu", "Mo", "Ro") for b in ("ban", "dor", "fel")]
     paths = [directory / "large.en", directory / "large.de"]
     with paths[0].open("w", encoding="utf-8") as sources, paths[1].open("w", encoding="utf-8") as t:
         for _ in range(n_pairs):

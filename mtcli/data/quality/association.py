@@ -22,6 +22,7 @@ _MAX_WORDS = 2_000  # most frequent words of a side that have a vector
 _MIN_COUNT = 3
 _MAX_LINE_TOKENS = 48  # of one line, when co-occurrences are counted
 _WIDTH = 64  # dimensions of the vectors
+_EXTRA_WIDTH = 10  # additional dimensions for accuracy
 _SMOOTHING = 5.0  # pseudo-counts; without them, rare words dominate
 _PAIRS_AT_ONCE = 4_000
 _EPSILON = 1e-6
@@ -139,14 +140,27 @@ def _decompose(counts: Doubles) -> tuple[Floats, Floats]:
     residuals -= np.outer(source, target / total)
     residuals /= scales[0][:, None]
     residuals /= scales[1]
-    random = np.random.default_rng(0).standard_normal((len(target), _WIDTH + 10))
-    basis = residuals @ random
+    random = np.random.default_rng(0).standard_normal((len(target), _WIDTH + _EXTRA_WIDTH))
+    basis = _orthonormal(residuals @ random)
     for _ in range(2):  # power iterations (Halko et al. 2011, algorithm 4.4)
-        basis = residuals @ (residuals.T @ np.linalg.qr(basis)[0])
-    basis = np.linalg.qr(basis)[0]
-    left, values, right = np.linalg.svd(basis.T @ residuals, full_matrices=False)
-    roots = np.sqrt(values[:_WIDTH] * total)
+        basis = _orthonormal(residuals @ _orthonormal(residuals.T @ basis))
+    # Decompose small matrices only: LAPACK's threads for large ones are slow on a busy machine.
+    projected = basis.T @ residuals
+    squares, left = np.linalg.eigh(projected @ projected.T)
+    order = np.argsort(-squares)[:_WIDTH]
+    values = np.sqrt(np.maximum(squares[order], _EPSILON))
+    left = left[:, order]
+    right = projected.T @ left / values
+    roots = np.sqrt(values * total)
     return (
-        ((basis @ left)[:, :_WIDTH] * roots / scales[0][:, None]).astype(np.float32),
-        (right[:_WIDTH].T * roots / scales[1][:, None]).astype(np.float32),
+        ((basis @ left) * roots / scales[0][:, None]).astype(np.float32),
+        (right * roots / scales[1][:, None]).astype(np.float32),
     )
+
+
+def _orthonormal(columns: Doubles) -> Doubles:
+    """Return an orthonormal basis of the columns of a tall matrix."""
+    squares, vectors = np.linalg.eigh(columns.T @ columns)
+    is_used = squares > _EPSILON * max(float(squares[-1]), _EPSILON)
+    basis: Doubles = columns @ (vectors[:, is_used] / np.sqrt(squares[is_used]))
+    return basis

@@ -29,7 +29,7 @@ _MIN_SIDE_RATIO = 0.5  # the same for the language of the other side
 _MAX_KNOWN_SHARE = 0.8  # of known words in a foreign line, relative to the average line
 _MAX_GROUP_KNOWN_SHARE = 0.6  # the same for the mean of a group
 _MIN_NEW_WORDS = 40  # different words of a third language
-_HEAPS_FACTOR = 4.0
+_HEAPS_FACTOR = 3.0
 _MIN_KNOWN_COUNT = 2  # occurrences of a known word
 
 Mask = NDArray[np.bool_]
@@ -205,27 +205,38 @@ class _SideLearner:
         for _ in range(_N_ROUNDS):
             group = self._similar(group)
         group &= self._known_shares(group) <= _MAX_GROUP_KNOWN_SHARE
+        group = self._without_templates(group)
         for _ in range(_N_ROUNDS):
             group = self._similar(group)
         shares = self._known_shares(group)
         group &= shares <= _MAX_KNOWN_SHARE
-        n_group = int(group.sum())
-        is_minority = _MIN_GROUP_LINES <= n_group <= _MAX_GROUP_SHARE * n_lines
+        is_minority = _MIN_GROUP_LINES <= group.sum() <= _MAX_GROUP_SHARE * n_lines
         is_foreign = is_minority and shares[group].mean() <= _MAX_GROUP_KNOWN_SHARE
-        return group if is_foreign and self._has_vocabulary(group) else nothing
+        return group if is_foreign and _is_vocabulary(self._new_words(group)[0]) else nothing
 
-    def _has_vocabulary(self, group: Mask) -> bool:
-        """Return whether a group has as many new words as text in another language would have.
-
-        The number of different words grows with the square root of the number of words or faster
-        (Heaps' law); sentences made from one template have the same few words.
-        """
+    def _new_words(self, group: Mask) -> tuple[Array, Array]:
+        """Return the words of a group that do not occur outside of it, and their rows."""
         tokens = self.side.tokens
-        words = buckets(tokens.hashes[tokens.is_word & group[tokens.rows]])
-        known = KnownWords.of(tokens, self.side.is_first & ~group)
-        unknown = words[~known.is_known[words]]
-        n_distinct = len(np.unique(unknown))
-        return n_distinct >= max(_MIN_NEW_WORDS, _HEAPS_FACTOR * math.sqrt(len(unknown)))
+        is_inside = tokens.is_word & group[tokens.rows]
+        words, rows = buckets(tokens.hashes[is_inside]), tokens.rows[is_inside]
+        is_new = ~KnownWords.of(tokens, self.side.is_first & ~group).is_known[words]
+        return words[is_new], rows[is_new]
+
+    def _without_templates(self, group: Mask) -> Mask:
+        """Return the group without sentences made from a template, such as "It costs 5 euros".
+
+        The lines that have a certain word in common have many different other words, unless they
+        are made from a template.
+        """
+        words, rows = self._new_words(group)
+        distinct, counts = np.unique(words, return_counts=True)
+        group = group.copy()
+        for word in distinct[counts >= _MIN_GROUP_LINES].tolist():
+            is_same = words == word
+            lines = np.unique(rows[is_same])
+            if not _is_vocabulary(words[np.isin(rows, lines) & ~is_same], minimum=0):
+                group[lines] = False
+        return group
 
     def _similar(self, group: Mask) -> Mask:
         """Return the lines that resemble those of a group more than the rest of the side."""
@@ -246,3 +257,11 @@ class _SideLearner:
             is_scored = self.side.folds == fold
             ratios[is_scored] = self.side.trigrams.totals(table)[is_scored]
         return ratios / self._n_trigrams
+
+
+def _is_vocabulary(words: Array, minimum: int = _MIN_NEW_WORDS) -> bool:
+    """Return whether there are as many different words as in natural text of this length.
+
+    Their number grows with the square root of the length or faster (Heaps' law).
+    """
+    return len(np.unique(words)) >= max(minimum, _HEAPS_FACTOR * math.sqrt(len(words)))
