@@ -61,7 +61,8 @@ def check(
 
     The exit code is 0 if there are no problems and 3 if there are.
     """
-    from mtcli.data.formats import find_languages
+    from mtcli.config.corpora import CorpusSource
+    from mtcli.data.entries import find_languages
     from mtcli.data.formats.base import Languages
     from mtcli.data.quality.check import check_corpus
     from mtcli.data.quality.fix import fix_corpus, output_files
@@ -73,7 +74,8 @@ def check(
     if report:
         check_page_path(report)
     if fix:
-        output_files(fix, find_languages([corpus], languages))  # fail before the work is done
+        # Fail before the work is done.
+        output_files(fix, find_languages(CorpusSource.parse(corpus), languages))
     with _progress(is_visible=not quiet) as on_progress:
         checked = check_corpus(
             corpus,

@@ -5,9 +5,8 @@ import functools
 import math
 import os
 import sys
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -24,12 +23,12 @@ from mtcli.cli.base import (
 from mtcli.cli.completion import complete_recipe
 from mtcli.cli.corpora import dev_corpora, training_corpora
 from mtcli.cli.launcher import launch_processes
+from mtcli.cli.settings import command_settings, lacks_corpus, recipe_settings
 from mtcli.signals import raise_on_signals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mtcli.config.load import Setting
     from mtcli.config.sections import Config
     from mtcli.planning.resolve import TrainRequest
     from mtcli.reporting.display import TolerantDisplay
@@ -199,11 +198,11 @@ def train(
         "data.source_lang": source_lang,
         "data.target_lang": target_lang,
     }
-    settings = _settings(data, minutes, overrides)
+    settings = command_settings(data, minutes, overrides)
     path = find_config(config) if config else None
-    lacks_corpus = dry_run and _lacks_corpus(path, settings)
-    if not lacks_corpus:
-        settings = [*_recipe_settings(path, settings), *settings]
+    has_corpus = not (dry_run and lacks_corpus(path, settings))
+    if has_corpus:
+        settings = [*recipe_settings(path, settings), *settings]
     request = TrainRequest(out, path, settings, parent, fresh, cache=cache)
     if processes > 1 and "RANK" not in os.environ and not dry_run:
         _check_output(out)
@@ -212,7 +211,7 @@ def train(
     with contextlib.closing(_open_display(is_quiet=is_quiet, is_verbose=verbose)) as display:
         request.reader.on_progress = _on_reading(display)
         if dry_run:
-            _print_plan(request, has_corpus=not lacks_corpus)
+            _print_plan(request, has_corpus=has_corpus)
             return
         _check_output(out)  # before the corpus is read
         resolved, plan = _resolve_config(request)
@@ -256,41 +255,6 @@ def _on_reading(display: "TolerantDisplay") -> "Callable[[int, float | None], No
     from mtcli.reporting.progress import PreparationProgress
 
     return functools.partial(PreparationProgress(display), "reading")
-
-
-def _settings(
-    data: Mapping[str, Any], minutes: float | None, overrides: list[str]
-) -> "list[Setting]":
-    """Return the settings from the command line; later ones win."""
-    from mtcli.config.load import CommandLineSetting, parse_override
-
-    settings: list[Setting] = [(key, value) for key, value in data.items() if value is not None]
-    if minutes is not None:
-        settings.append(CommandLineSetting("train.minutes", minutes, f"--minutes {minutes:g}"))
-    return [*settings, *map(parse_override, overrides)]
-
-
-def _recipe_settings(path: Path | None, settings: "Sequence[Setting]") -> "list[Setting]":
-    """Return settings that remove the dev set of a recipe if the user specifies a corpus."""
-    from mtcli.config.recipes import recipe_at
-
-    recipe = recipe_at(path) if path else None
-    if recipe is None:
-        return []
-    keys = {key for key, _ in settings}
-    if keys.isdisjoint({"data", "data.train"}):
-        recipe.check_corpus(has_dev="data.dev" in keys)
-        return []
-    return [("data.dev", None)]  # a later --dev wins
-
-
-def _lacks_corpus(path: Path | None, settings: "Sequence[Setting]") -> bool:
-    """Return whether the corpus is that of a recipe, and is not in the current directory."""
-    from mtcli.config.recipes import recipe_at
-
-    recipe = recipe_at(path) if path else None
-    is_named = any(key in ("data", "data.train", "data.dev") for key, _ in settings)
-    return recipe is not None and not is_named and bool(recipe.missing_files())
 
 
 def _print_result(result: "Finished | Stopped", request: "TrainRequest") -> None:

@@ -51,8 +51,14 @@ def read_sections(path: Path) -> dict[str, Any]:
 
 
 def with_saved_defaults(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the sections of a model's config.yaml; models of formats 1 and 2 have no filters."""
-    return {"filters": FilterConfig.none().model_dump(mode="json"), **tree}
+    """Return the content of a model's config.yaml with settings that formats 1 and 2 lack.
+
+    Their runs had no filters and used the BLEU tokenizer 13a for all languages.
+    """
+    saved = {"filters": FilterConfig.none().model_dump(mode="json"), **tree}
+    if isinstance(train := saved.get("train"), dict):
+        saved["train"] = {"bleu_tokenizer": "13a", **train}
+    return saved
 
 
 def with_overrides(config: Config, settings: Iterable[Setting]) -> Config:

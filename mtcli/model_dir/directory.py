@@ -46,7 +46,6 @@ from mtcli.model_dir.saved_tree import read_saved_tree
 # cannot read it. 0.1.0 and 0.2.0 wrote format 1, development versions of 0.3.0 wrote format 2.
 FORMAT = 3
 _READABLE = (1, 2, FORMAT)
-_WITH_13A = (1, 2)  # formats whose runs used the BLEU tokenizer 13a for all languages
 # Keys in the header of model.safetensors. FORMAT is also the version number of this metadata:
 # mtcli refuses unknown fields, so a new field requires a new FORMAT.
 METADATA, CHECKSUMS = "mtcli", "checksums"
@@ -73,12 +72,9 @@ class WeightsInfo:
         """Return the fields to save; `n_parameters` is computed from the tensors on loading."""
         metadata = asdict(self)
         del metadata["n_parameters"]
-        if self.alignment is None:
-            del metadata["alignment"]
-        else:
-            metadata["alignment"]["heads"] = list(self.alignment.heads)
-        if not self.sets:
-            del metadata["sets"]
+        for name in ("alignment", "sets"):
+            if not metadata[name]:
+                del metadata[name]
         return metadata
 
 
@@ -110,8 +106,6 @@ def load_saved_config(directory: Path) -> Config:
             f"{__version__}, which reads formats {', '.join(map(str, _READABLE))}",
             hint="use the version of mtcli that wrote it, or a newer one",
         )
-    if saved_format in _WITH_13A and isinstance(tree.get("train"), dict):
-        tree["train"] = {"bleu_tokenizer": "13a"} | tree["train"]  # type: ignore[operator]
     return validate(with_saved_defaults(tree), origin=str(path))
 
 
