@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     )
     from mtcli.evaluation.results import Evaluation, TestSet
     from mtcli.translation.line_translator import Translation
+    from mtcli.translation.scoring import PairScore
     from mtcli.translation.translator import Translator
 
 __version__ = "0.3.0.dev0"
@@ -19,6 +20,7 @@ __all__ = [
     "EngineOptions",
     "Evaluation",
     "MetricOptions",
+    "PairScore",
     "SearchOptions",
     "System",
     "TestOptions",
@@ -35,6 +37,7 @@ _MODULES = {
     "EngineOptions": "mtcli.config.search",
     "Evaluation": "mtcli.evaluation.results",
     "MetricOptions": "mtcli.config.metrics",
+    "PairScore": "mtcli.translation.scoring",
     "SearchOptions": "mtcli.config.search",
     "System": "mtcli.evaluation.evaluate",
     "TestOptions": "mtcli.config.metrics",

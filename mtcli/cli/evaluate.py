@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +11,8 @@ import typer
 
 from mtcli.cli import metric_options as metric_opts
 from mtcli.cli import options as opts
-from mtcli.cli.base import Command, Quiet, SourceLang, TargetLang, app
+from mtcli.cli import report_options as report_opts
+from mtcli.cli.base import Command, Quiet, SourceLang, Tag, TargetLang, To, app
 from mtcli.cli.progress import progress_bar
 from mtcli.config.metrics import (
     DEFAULT_METRICS,
@@ -20,6 +21,7 @@ from mtcli.config.metrics import (
     MetricOptions,
     TestOptions,
 )
+from mtcli.config.report import DEFAULT_MAPS, ReportOptions
 from mtcli.config.search import EngineOptions
 
 _METRIC_OPTIONS = ("metric", "tokenize", "smooth_method", "smooth_value", "test")
@@ -27,7 +29,7 @@ _METRIC_OPTIONS = ("metric", "tokenize", "smooth_method", "smooth_value", "test"
 if TYPE_CHECKING:
     from mtcli.evaluation.request import EvaluationRequest
     from mtcli.evaluation.test_sets import NamedTestSet
-    from mtcli.translation.line_translator import OnProgress
+    from mtcli.translation.pipeline import OnProgress
 
 
 @dataclass(frozen=True)
@@ -78,8 +80,11 @@ def evaluate(
     output: metric_opts.Outputs = [],
     source_lang: SourceLang = None,
     target_lang: TargetLang = None,
+    to: To = None,
+    tag: Tag = None,
     format_: metric_opts.ResultFormat = None,
     as_json: metric_opts.AsJson = False,
+    report: report_opts.Report = None,
     quiet: Quiet = False,
     test_set: metric_opts.TestSetName = None,
     pair: metric_opts.Pair = None,
@@ -100,10 +105,14 @@ def evaluate(
     ter_no_punct: metric_opts.TerNoPunct = False,
     ter_normalized: metric_opts.TerNormalized = False,
     resamples: metric_opts.Resamples = DEFAULT_RESAMPLES,
+    analysis: metric_opts.AnalysisFlag = False,
+    train_corpus: metric_opts.TrainCorpora = [],
     compare: metric_opts.Compare = [],
     test: metric_opts.TestMethod = "bootstrap",
     trials: metric_opts.Trials = None,
     resampling_seed: metric_opts.ResamplingSeed = DEFAULT_SEED,
+    maps: report_opts.Maps = DEFAULT_MAPS,
+    map_line: report_opts.MapLines = [],
     beam_size: opts.BeamSize = None,
     length_penalty: opts.LengthPenalty = None,
     engine: opts.EngineName = "auto",
@@ -114,9 +123,10 @@ def evaluate(
 ) -> None:
     """Score translations with BLEU, chrF, chrF++ and TER, and compare systems."""
     format_ = _check_format(format_, as_json=as_json)
-    inputs = _Inputs(files, hypothesis, compare, output, source_lang, target_lang)
+    inputs = _Inputs(files, hypothesis, compare, output, source_lang, target_lang or to)
     named = _TestSetOptions(test_set, pair, origlang, subset)
     _check_usage(inputs, named, trials)
+    _check_analysis(analysis, train_corpus, format_)
     with opts.name_options_in_errors(_METRIC_OPTIONS):
         metrics = MetricOptions(
             metrics=tuple(dict.fromkeys(metric or DEFAULT_METRICS)),
@@ -137,6 +147,7 @@ def evaluate(
             seed=resampling_seed,
         )
         significance = TestOptions(test, trials, resampling_seed)
+    report_options = _report_options(report, maps, map_line)
     engine_options = EngineOptions(
         engine=engine,
         device=device,
@@ -147,9 +158,14 @@ def evaluate(
     opts.check_engine_options(engine_options)
     typed = {"beam_size": beam_size, "length_penalty": length_penalty}
     with opts.name_options_in_errors(typed):
-        request = _request(inputs, named, metrics, significance, engine_options, typed)
-        text = _run(request, format_, is_quiet=quiet)
-    typer.echo(text)
+        request = replace(
+            _request(inputs, named, metrics, significance, engine_options, typed),
+            to=to,
+            tag=tag,
+            has_analysis=analysis,
+            train_corpora=tuple(train_corpus),
+        )
+        _run(request, report_options, format_, is_quiet=quiet)
 
 
 def _check_format(name: str | None, *, as_json: bool) -> str:
@@ -158,6 +174,28 @@ def _check_format(name: str | None, *, as_json: bool) -> str:
     if as_json and name not in (None, "json"):
         raise typer.BadParameter(f"--json and --format {name} are mutually exclusive")
     return "json" if as_json else name or "text"
+
+
+def _check_analysis(is_wanted: bool, train_corpora: list[str], format_: str) -> None:
+    """Raise `BadParameter` if options of the analysis contradict others."""
+    if train_corpora and not is_wanted:
+        raise typer.BadParameter("--train-corpus requires --analysis")
+    if is_wanted and format_ not in ("text", "json"):
+        raise typer.BadParameter(f"--analysis requires --format text or json, not {format_}")
+
+
+def _report_options(path: Path | None, n_maps: int, map_lines: list[int]) -> ReportOptions | None:
+    """Return the options of the report; raise an error if its file must not be replaced."""
+    if path is None:
+        if map_lines or n_maps != DEFAULT_MAPS:
+            option = "--map-line" if map_lines else "--maps"
+            raise typer.BadParameter(f"{option} requires --report")
+        return None
+    from mtcli.reporting.pages import check_page_path
+
+    check_page_path(path)
+    with opts.name_options_in_errors(("maps", "map_line")):
+        return ReportOptions(path, n_maps, tuple(map_lines))
 
 
 def _check_usage(inputs: _Inputs, named: _TestSetOptions, trials: int | None) -> None:
@@ -222,8 +260,10 @@ def _named(options: _TestSetOptions, inputs: _Inputs) -> "NamedTestSet":
     return NamedTestSet(options.test_set or "", pair, options.origlang, options.subset)
 
 
-def _run(request: "EvaluationRequest", format_: str, *, is_quiet: bool) -> str:
-    """Evaluate; return the result as text in the given format."""
+def _run(
+    request: "EvaluationRequest", report: ReportOptions | None, format_: str, *, is_quiet: bool
+) -> None:
+    """Evaluate, print the result in the given format, and write the report."""
     from mtcli.evaluation.request import Listener, run_evaluation
     from mtcli.evaluation.tables import FORMATS
 
@@ -231,7 +271,16 @@ def _run(request: "EvaluationRequest", format_: str, *, is_quiet: bool) -> str:
         notify=_ignore if is_quiet else functools.partial(typer.echo, err=True),
         progress=functools.partial(_progress, is_visible=not is_quiet),
     )
-    return FORMATS[format_](run_evaluation(request, listener))
+    result = run_evaluation(request, listener)
+    typer.echo(FORMATS[format_](result))
+    if request.has_analysis and format_ == "text":
+        from mtcli.evaluation.analysis.tables import format_analysis
+
+        typer.echo(f"\n{format_analysis(result)}")
+    if report:
+        from mtcli.evaluation.write_report import write_report
+
+        write_report(result, request, report, listener.notify)
 
 
 def _ignore(_: str) -> None:

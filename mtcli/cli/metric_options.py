@@ -23,6 +23,7 @@ RESULT_FORMATS = ("text", "latex", "markdown", "json")
 TEST_SET = "Test set"
 METRICS = "Metrics"
 COMPARISON = "Comparison"
+ANALYSIS = "Analysis"
 
 Hypothesis = Annotated[
     list[Path],
@@ -40,6 +41,25 @@ Compare = Annotated[
         help="Another model to compare with the first one; repeatable.",
         show_default="none",
         rich_help_panel=COMPARISON,
+    ),
+]
+AnalysisFlag = Annotated[
+    bool,
+    typer.Option(
+        "--analysis",
+        help="Add tables of problems, lost numbers and names, scores by length and by frequency.",
+        rich_help_panel=ANALYSIS,
+    ),
+]
+TrainCorpora = Annotated[
+    list[str],
+    typer.Option(
+        "--train-corpus",
+        metavar="NAME",
+        help="Training corpus, for word frequencies and exact matches, such as 'train.{en,de}' or "
+        "train.tsv; repeatable.",
+        show_default="word counts of the model",
+        rich_help_panel=ANALYSIS,
     ),
 ]
 Outputs = Annotated[

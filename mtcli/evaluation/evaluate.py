@@ -19,8 +19,9 @@ from mtcli.evaluation.scores import (
     set_signature,
 )
 from mtcli.evaluation.significance import StatisticsTable
+from mtcli.hardware import process_peak_memory, reset_peak_memory
 from mtcli.model_dir.saved_tree import saved_languages
-from mtcli.translation.line_translator import OnProgress
+from mtcli.translation.pipeline import OnProgress
 from mtcli.translation.translator import Translator
 
 _MIN_TOKENIZED = 100  # lines that end in " .": as in sacreBLEU
@@ -46,9 +47,10 @@ def evaluate_model(
 ) -> Evaluation:
     """Translate `source` and score the result against one or more references.
 
-    `model` is a model directory, or a `Translator` if other engine options are needed. `source` and
-    each of `references` are lists of lines or open files. `options` replaces the model's search
-    options. `on_progress` is called with the number of lines that each batch completes.
+    `model` is a model directory, or a `Translator` if other engine options or a target language are
+    needed. `source` and each of `references` are lists of lines or open files. `options` replaces
+    the model's search options. `on_progress` is called with the number of lines that each batch
+    completes.
     """
     lines, targets = _read(source), tuple(_read(reference) for reference in references)
     check_lengths(lines, targets)  # before the slow part
@@ -91,6 +93,7 @@ def translate_test_set(
     """Translate the source of a test set, and measure the time."""
     search = replace(options, n_best=1, with_scores=False)
     lines = test_set.source or ()
+    reset_peak_memory()
     began, cpu_began = time.perf_counter(), time.process_time()
     hypotheses = tuple(best[0].text for best in translator.stream(lines, search, on_progress))
     decoding = Decoding(
@@ -100,6 +103,7 @@ def translate_test_set(
         seconds=time.perf_counter() - began,
         cpu_seconds=time.process_time() - cpu_began,
         model_bytes=translator.engine.n_bytes,
+        memory_bytes=process_peak_memory(),
     )
     return System(str(translator.model), hypotheses, decoding)
 

@@ -52,6 +52,7 @@ class Decoding:
     seconds: float  # from the first line to the last, without loading the model
     cpu_seconds: float  # of all threads of this process
     model_bytes: int  # size of the weights that the engine loaded
+    memory_bytes: int = 0  # peak memory of this process during the translation; 0: unknown
 
     @property
     def lines_per_second(self) -> float:

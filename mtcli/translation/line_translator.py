@@ -4,20 +4,18 @@ This module implements the steps that are the same for all engines: tokenize, sp
 sort by length, batch, restore the order, detokenize, join.
 """
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from mtcli.config.search import SearchOptions
+from mtcli.config.tags import Symbols
 from mtcli.errors import EngineError
 from mtcli.translation.alignment import Alignment, align_words, word_indices
 from mtcli.translation.engines import LoadedEngine
 from mtcli.translation.engines.base import NBest, ScoredPieces, Source
+from mtcli.translation.pipeline import Group, OnProgress, Wait, run_groups
 from mtcli.translation.splitting import LinePart, separator, split_line
 
-LINES_PER_GROUP = 2048  # enough lines to sort by length, but not too many to keep in memory
-_QUEUED_PER_WORKER = 4  # queued batches keep the workers busy while the main thread prepares more
-_MAX_QUEUED_GROUPS = 4
 _MAX_BEAM_ROWS = 1024  # per batch
 # A translation is repetitive if a sequence of up to 8 pieces occurs at least 4 times in a row and
 # covers at least 12 pieces. The minimum of 12 allows valid sentences such as "no no no no".
@@ -26,8 +24,6 @@ _MIN_REPEATS = 4
 _MIN_REPEATED_LENGTH = 12
 _MIN_DUPLICATES = 9  # minimum in a repetitive translation: 3 distinct pieces, 4 times each
 
-OnProgress = Callable[[float], None]
-
 
 @dataclass(frozen=True)
 class Request:
@@ -35,6 +31,8 @@ class Request:
 
     text: str
     prefix: str = ""  # forced start of the translation
+    to: str | None = None  # target language; None: the default of the translator
+    tag: str | None = None  # tag of the source; None: the default of the translator
 
 
 @dataclass(frozen=True)
@@ -52,11 +50,22 @@ class Translation:
 class LineTranslator:
     """Translates lines with an engine."""
 
-    def __init__(self, loaded: LoadedEngine, *, batch_tokens: int | None = None) -> None:
+    def __init__(
+        self,
+        loaded: LoadedEngine,
+        *,
+        batch_tokens: int | None = None,
+        to: str | None = None,
+        tag: str | None = None,
+    ) -> None:
         self.engine = loaded.engine
         self.tokenizers = loaded.tokenizers
         self.max_pieces = loaded.max_pieces
         self.options = loaded.search  # default search options of the model
+        self.tags = loaded.tags  # target languages and tags to choose from
+        self.to, self.tag = to, tag  # defaults for requests that have none
+        if to or tag:
+            self.tags.check(to, tag)
         self.batch_tokens = batch_tokens or loaded.engine.batch_tokens
 
     def translate_all(
@@ -64,6 +73,10 @@ class LineTranslator:
     ) -> list[list[Translation]]:
         """Return the n-best list of each line, in input order; a blank line stays blank."""
         return [line for group in self.translate_groups([requests], options) for line in group]
+
+    def symbols(self, request: Request) -> Symbols:
+        """Return the tags in front of the source of `request`; raise `EngineError` if invalid."""
+        return self.tags.symbols(request.to or self.to, request.tag or self.tag)
 
     def check(self, options: SearchOptions) -> None:
         """Raise `EngineError` if the engine cannot search with `options`."""
@@ -87,35 +100,15 @@ class LineTranslator:
         with the number of lines that the batch completed.
         """
         self.check(options)
-        queue: deque[_Group] = deque()
-        pending: deque[Callable[[], None]] = deque()
-        for requests in groups:
-            if not requests:
-                _finish(pending, 0)
-            else:
-                group = _Group(self, requests, options, on_progress)
-                queue.append(group)
-                for rows in group.batches(self.batch_tokens):
-                    pending.append(group.submit(rows))
-                    _finish(pending, _QUEUED_PER_WORKER * self.engine.n_parallel)
-                # Groups of blank lines add no batches, so the queue needs a separate limit.
-                if len(queue) > _MAX_QUEUED_GROUPS:
-                    _finish(pending, 0)
-            while queue and queue[0].is_done:
-                yield queue.popleft().translations()
-        _finish(pending, 0)
-        for group in queue:
-            yield group.translations()
+        work = (
+            _Group(self, requests, options, on_progress) if requests else None
+            for requests in groups
+        )
+        yield from run_groups(work, self.engine.n_parallel)
 
 
-def _finish(pending: deque[Callable[[], None]], n_left: int) -> None:
-    """Wait for the oldest batches until at most `n_left` are pending."""
-    while len(pending) > n_left:
-        pending.popleft()()
-
-
-class _Group:
-    """Lines that are sorted by length and translated together; duplicates are translated once."""
+class _Group(Group[list[Translation]]):
+    """Lines to translate; equal sources are searched once."""
 
     def __init__(
         self,
@@ -126,24 +119,30 @@ class _Group:
     ) -> None:
         self.on_progress = on_progress or (lambda _: None)
         self.engine, self.options, self.requests = translator.engine, options, requests
+        self.batch_tokens = translator.batch_tokens
         self.source, self.target = translator.tokenizers.source, translator.tokenizers.target
         pieces = self.source.tokenize_batch([request.text for request in requests])
-        self.parts = [split_line(line, translator.max_pieces) for line in pieces]
+        symbols = [translator.symbols(request) for request in requests]
+        self.parts = [
+            split_line(line, max(1, translator.max_pieces - len(tags)))
+            for line, tags in zip(pieces, symbols, strict=True)
+        ]
         prefixes = [self.target.tokenize(r.prefix) if r.prefix else [] for r in requests]
         self.rows: list[list[int]] = []  # for each line, the indices of its parts in `sources`
         self.sources: list[Source] = []
         row_of: dict[Source, int] = {}
-        for parts, prefix in zip(self.parts, prefixes, strict=True):
+        for parts, prefix, tags in zip(self.parts, prefixes, symbols, strict=True):
             self.rows.append([])
             for i, part in enumerate(parts):
-                source = Source(part.pieces, () if i else tuple(prefix))
+                pieces_of_part = (*tags, *part.pieces)
+                source = Source(pieces_of_part, () if i else tuple(prefix), len(tags))
                 row = row_of.setdefault(source, len(self.sources))
                 if row == len(self.sources):
                     self.sources.append(source)
                 if options.sampling:  # draw separate samples for equal lines
                     row_of.clear()
                 self.rows[-1].append(row)
-        self.results: NBest = [[] for _ in self.sources]
+        self.n_best: NBest = [[] for _ in self.sources]
         self.n_unfinished = len(self.sources)
         if not self.sources:  # only blank lines
             self.on_progress(len(requests))
@@ -153,7 +152,11 @@ class _Group:
         """Whether all sources have been searched."""
         return self.n_unfinished == 0
 
-    def batches(self, batch_tokens: int) -> Iterator[list[int]]:
+    def start_batches(self) -> Iterator[Wait]:
+        """Start the searches one by one; yield a function that waits for the results of each."""
+        return map(self._submit, self.batches())
+
+    def batches(self) -> Iterator[list[int]]:
         """Yield batches as indices into `sources`: sources of similar length, longest first.
 
         All rows of a batch have the same limit, and either all of them have a prefix or none does.
@@ -170,19 +173,19 @@ class _Group:
                 batch = []
             if not batch:
                 # Also limit the rows: each beam needs memory for logits over the vocabulary.
-                max_rows = min(batch_tokens // (keys[row][2] + 1), _MAX_BEAM_ROWS // n_beams)
+                max_rows = min(self.batch_tokens // (keys[row][2] + 1), _MAX_BEAM_ROWS // n_beams)
             batch.append(row)
         if batch:
             yield batch
 
-    def submit(self, rows: list[int]) -> Callable[[], None]:
+    def _submit(self, rows: list[int]) -> Wait:
         """Start the search for `rows`; return a function that waits for the results."""
         sources = [self.sources[row] for row in rows]
         wait = self.engine.submit(sources, self.options, self._limit(sources[0]))
 
         def finish() -> None:
             for row, candidates in zip(rows, wait(), strict=True):
-                self.results[row] = candidates
+                self.n_best[row] = candidates
             self.n_unfinished -= len(rows)
             self.on_progress(len(rows) / len(self.sources) * len(self.requests))
 
@@ -192,13 +195,13 @@ class _Group:
         limit = self.options.limit(len(source.pieces), len(source.prefix))
         return min(limit, self.engine.n_positions or limit)
 
-    def translations(self) -> list[list[Translation]]:
+    def results(self) -> list[list[Translation]]:
         """Return the n-best list of each line."""
-        pieces = [scored.pieces for candidates in self.results for scored in candidates]
+        pieces = [scored.pieces for candidates in self.n_best for scored in candidates]
         texts = map(_replace_line_breaks, self.target.detokenize_batch(pieces))
         candidates_of_row = [
             [self._to_translation(source, scored, next(texts)) for scored in candidates]
-            for source, candidates in zip(self.sources, self.results, strict=True)
+            for source, candidates in zip(self.sources, self.n_best, strict=True)
         ]
         return [
             self._join(request, parts, [candidates_of_row[row] for row in rows])
@@ -207,10 +210,13 @@ class _Group:
 
     def _to_translation(self, source: Source, scored: ScoredPieces, text: str) -> Translation:
         attention = scored.attention if self.options.with_alignment else None
+        pieces = source.pieces[source.n_tags :]
+        if attention is not None and source.n_tags:  # no word is aligned with a tag
+            attention = [weights[source.n_tags :] for weights in attention]
         return Translation(
             text,
             scored.score,
-            None if attention is None else align_words(source.pieces, scored.pieces, attention),
+            None if attention is None else align_words(pieces, scored.pieces, attention),
             is_truncated=scored.is_truncated,
             is_repetitive=is_repetitive(source.pieces, scored.pieces),
         )

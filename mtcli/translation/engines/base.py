@@ -1,4 +1,4 @@
-"""Interface of the engines, which translate pieces into n-best lists of pieces."""
+"""Interface of the engines, which translate pieces into n-best lists and score given pieces."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -15,6 +15,7 @@ class Source:
 
     pieces: tuple[str, ...]
     prefix: tuple[str, ...] = ()  # forced start of the translation
+    n_tags: int = 0  # number of tags, which are the first pieces
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,8 @@ class ScoredPieces:
 
 
 NBest = list[list[ScoredPieces]]  # the n-best list of each source, best first
+PiecePair = tuple[Source, Sequence[str]]  # a source, and the pieces of a given translation
+TokenScores = list[list[float]]  # for each pair, the log-probability of each piece and of EOS
 
 
 class Engine(ABC):
@@ -48,3 +51,11 @@ class Engine(ABC):
     ) -> Callable[[], NBest]:
         """Start a search; return a function that waits for its result."""
         return partial(self.search, sources, options, limit)
+
+    @abstractmethod
+    def score(self, pairs: list[PiecePair]) -> TokenScores:
+        """Return the log-probabilities of the pieces of each translation, and of EOS after them."""
+
+    def submit_scoring(self, pairs: list[PiecePair]) -> Callable[[], TokenScores]:
+        """Start to score pairs; return a function that waits for the result."""
+        return partial(self.score, pairs)
