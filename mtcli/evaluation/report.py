@@ -29,6 +29,8 @@ class ReportContent:
     sentence_scores: Sequence[Sequence[float]] | None = None  # one list per system; None: compute
     maps: Mapping[int, Mapping[int, Any]] = field(default_factory=dict)  # by line, then by system
     map_rule: str = ""  # how the lines with a map were chosen
+    title: str = "Evaluation report"
+    runs: Table | None = None  # size and cost of the systems
 
 
 def evaluation_page(
@@ -47,6 +49,8 @@ def evaluation_page(
     return render_page(
         "evaluation.html.j2",
         {
+            "title": content.title,
+            "runs": content.runs,
             "subtitle": _subtitle(evaluation),
             "headline": _tiles(evaluation),
             "scores": _score_table(evaluation),

@@ -34,7 +34,7 @@ def format_text(evaluation: Evaluation) -> str:
         f"{score.metric}  [{comparison.signatures[name]}]"
         for name, score in evaluation.scores.items()
     ]
-    return "\n".join([*_align(rows), "", describe_test(comparison), MEANING, "", *signatures])
+    return "\n".join([*align_rows(rows), "", describe_test(comparison), MEANING, "", *signatures])
 
 
 def format_markdown(evaluation: Evaluation) -> str:
@@ -92,7 +92,8 @@ def _difference_cells(difference: Difference) -> tuple[str, str]:
     return f"{difference.difference:+.2f}", f"{difference.p_value:.4f}{mark}"
 
 
-def _align(rows: Sequence[Sequence[str]]) -> list[str]:
+def align_rows(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines of a table with aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
