@@ -199,7 +199,9 @@ def train(
     }
     settings = _settings(data, minutes, overrides)
     path = find_config(config) if config else None
-    settings = [*_recipe_settings(path, settings), *settings]
+    lacks_corpus = dry_run and _lacks_corpus(path, settings)
+    if not lacks_corpus:
+        settings = [*_recipe_settings(path, settings), *settings]
     request = TrainRequest(out, path, settings, parent, fresh, cache=cache)
     if processes > 1 and "RANK" not in os.environ and not dry_run:
         _check_output(out)
@@ -208,7 +210,7 @@ def train(
     with contextlib.closing(_open_display(is_quiet=is_quiet, is_verbose=verbose)) as display:
         request.reader.on_progress = _on_reading(display)
         if dry_run:
-            _print_plan(request)
+            _print_plan(request, has_corpus=not lacks_corpus)
             return
         _check_output(out)  # before the corpus is read
         resolved, plan = _resolve_config(request)
@@ -288,6 +290,15 @@ def _recipe_settings(path: Path | None, settings: "Sequence[Setting]") -> "list[
     return [("data.dev", None)]  # a later --dev wins
 
 
+def _lacks_corpus(path: Path | None, settings: "Sequence[Setting]") -> bool:
+    """Return whether the corpus is that of a recipe, and is not in the current directory."""
+    from mtcli.config.recipes import recipe_at
+
+    recipe = recipe_at(path) if path else None
+    is_named = any(key in ("data", "data.train", "data.dev") for key, _ in settings)
+    return recipe is not None and not is_named and bool(recipe.missing_files())
+
+
 def _print_result(result: "Finished | Stopped", request: "TrainRequest") -> None:
     """Print the score of a finished run, or exit with the signal's code if the run was stopped."""
     from mtcli.distributed import is_first_process
@@ -309,12 +320,17 @@ def _launch(n_processes: int) -> int:
     return launch_processes([sys.executable, "-m", "mtcli", *sys.argv[1:]], n_processes)
 
 
-def _print_plan(request: "TrainRequest") -> None:
+def _print_plan(request: "TrainRequest", *, has_corpus: bool) -> None:
     """Print the plan for a run without importing torch."""
     from mtcli.planning.plan import plan_lines
-    from mtcli.planning.resolve import plan_for
+    from mtcli.planning.resolve import plan_for, plan_without_corpus
 
-    for line in plan_lines(plan_for(request, lambda text: typer.echo(text, err=True))):
+    if has_corpus:
+        plan = plan_for(request, lambda text: typer.echo(text, err=True))
+    else:
+        typer.echo("no corpus is given: this plan assumes one of the size of WMT 2014", err=True)
+        plan = plan_without_corpus(request)
+    for line in plan_lines(plan):
         typer.echo(line)
 
 

@@ -177,6 +177,11 @@ class ModelConfig(Section):
         """Sides whose tokens count in the training loss."""
         return ("target",)
 
+    def attention_flops(self, source_length: float, target_length: float) -> float:
+        """Return the FLOPs of the attention scores and means in the forward pass of one pair."""
+        del source_length, target_length
+        return 0.0
+
     @abstractmethod
     def n_other_parameters(self) -> int:
         """Return the number of parameters outside linear layers and embeddings."""

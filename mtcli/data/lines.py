@@ -164,11 +164,6 @@ def read_aligned(paths: Sequence[Path]) -> list[list[str]]:
     return files
 
 
-def read_pairs(source: Path, target: Path) -> Iterator[tuple[str, str]]:
-    """Yield the line pairs of two files, which must have the same number of lines."""
-    return paired_lines((source, read_lines(source)), (target, read_lines(target)))
-
-
 def paired_lines(
     source: tuple[object, Iterable[str]], target: tuple[object, Iterable[str]]
 ) -> Iterator[tuple[str, str]]:

@@ -7,7 +7,7 @@ from typing import Any
 from mtcli.config.metrics import MetricOptions
 from mtcli.evaluation.analysis.tables import analysis_tables, describe_training
 from mtcli.evaluation.length_groups import describe_groups, length_chart, scores_by_length
-from mtcli.evaluation.results import Evaluation, Score, SystemResult
+from mtcli.evaluation.results import SIGNIFICANCE_LEVEL, Evaluation, Score, SystemResult
 from mtcli.evaluation.sentences import (
     SENTENCE_METRIC,
     collect_findings,
@@ -15,7 +15,7 @@ from mtcli.evaluation.sentences import (
     sentence_data,
     short_names,
 )
-from mtcli.evaluation.tables import MEANING, SIGNIFICANT, describe_test
+from mtcli.evaluation.tables import P_VALUE_MEANING, describe_test
 from mtcli.reporting.charts import chart_html
 from mtcli.reporting.interval_charts import Interval, interval_chart_html
 from mtcli.reporting.messages import format_size
@@ -175,14 +175,20 @@ def _comparison(evaluation: Evaluation) -> ShownComparison | None:
             labels[difference.metric],
             f"{difference.difference:+.2f}",
             f"{difference.p_value:.4f}",
-            "yes" if difference.p_value < SIGNIFICANT else "no",
+            "yes" if difference.is_significant else "no",
         ]
         for difference in comparison.differences
     ]
-    header = ["system", "metric", "difference", "p-value", "significant (p < 0.05)"]
+    header = [
+        "system",
+        "metric",
+        "difference",
+        "p-value",
+        f"significant (p < {SIGNIFICANCE_LEVEL})",
+    ]
     return ShownComparison(
         Table(header, rows, caption="Comparison", n_text_columns=2),
-        [describe_test(comparison), MEANING],
+        [f"Test: {describe_test(comparison)}.", f"{P_VALUE_MEANING}."],
     )
 
 

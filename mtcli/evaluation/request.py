@@ -95,13 +95,13 @@ def run_evaluation(request: EvaluationRequest, listener: Listener = Listener()) 
         systems.append(system)
     evaluation = score_systems(systems, test_set, request.metrics, request.test)
     if request.has_analysis:
-        evaluation = replace(evaluation, analysis=_analyze(evaluation, request, listener))
+        evaluation = replace(evaluation, analysis=_analyze(evaluation, request))
     for text in evaluation.notices:
         listener.notify(text)
     return evaluation
 
 
-def _analyze(evaluation: Evaluation, request: EvaluationRequest, listener: Listener) -> Analysis:
+def _analyze(evaluation: Evaluation, request: EvaluationRequest) -> Analysis:
     """Analyze the translations with the training corpus or with the word counts of the models."""
     test_set, systems = evaluation.test_set, evaluation.systems
     if request.train_corpora:
@@ -110,10 +110,7 @@ def _analyze(evaluation: Evaluation, request: EvaluationRequest, listener: Liste
         )
     else:
         training = read_saved_counts(request.models, test_set, systems)
-    analysis = analyze(test_set, systems, training, request.metrics)
-    for text in analysis.notices:
-        listener.notify(text)
-    return analysis
+    return analyze(test_set, systems, training, request.metrics)
 
 
 def _model_languages(request: EvaluationRequest) -> Languages:

@@ -3,13 +3,19 @@
 import re
 from collections.abc import Callable, Sequence
 
-from mtcli.evaluation.results import Comparison, Difference, Evaluation, Score
-
-SIGNIFICANT = 0.05
-MEANING = (
-    "The p-value is roughly the probability that chance alone causes a difference from the "
-    "baseline that is at least this large; * marks p < 0.05."
+from mtcli.evaluation.results import (
+    SIGNIFICANCE_LEVEL,
+    Comparison,
+    Difference,
+    Evaluation,
+    Score,
 )
+
+P_VALUE_MEANING = (
+    "The p-value is roughly the probability that chance alone causes a difference from the "
+    "baseline that is at least this large"
+)
+_MEANING = f"{P_VALUE_MEANING}; * marks p < {SIGNIFICANCE_LEVEL}."
 _METHODS = {
     "bootstrap": "paired bootstrap resampling",
     "randomization": "approximate randomization",
@@ -34,7 +40,7 @@ def format_text(evaluation: Evaluation) -> str:
         f"{score.metric}  [{comparison.signatures[name]}]"
         for name, score in evaluation.scores.items()
     ]
-    return "\n".join([*align_rows(rows), "", describe_test(comparison), MEANING, "", *signatures])
+    return "\n".join([*align_rows(rows), "", describe_test(comparison), _MEANING, "", *signatures])
 
 
 def format_markdown(evaluation: Evaluation) -> str:
@@ -88,7 +94,7 @@ def _score_text(score: Score, sign: str = "±") -> str:
 
 
 def _difference_cells(difference: Difference) -> tuple[str, str]:
-    mark = " *" if difference.p_value < SIGNIFICANT else ""
+    mark = " *" if difference.is_significant else ""
     return f"{difference.difference:+.2f}", f"{difference.p_value:.4f}{mark}"
 
 
@@ -125,7 +131,7 @@ def _signatures(evaluation: Evaluation) -> list[tuple[str, str]]:
 
 def _explanation(evaluation: Evaluation) -> list[str]:
     comparison = evaluation.comparison
-    return [describe_test(comparison), MEANING, ""] if comparison else []
+    return [describe_test(comparison), _MEANING, ""] if comparison else []
 
 
 def _escape_latex(text: str) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from mtcli.evaluation.analysis.groups import FREQUENCY_LABELS
 from mtcli.evaluation.analysis.results import (
     FINDINGS,
     Analysis,
@@ -137,16 +138,14 @@ def _document_title(analysis: Analysis) -> str:
 
 def _recall(analysis: Analysis) -> list[Row]:
     by_label = [{group.label: group for group in s.word_recall} for s in analysis.systems]
-    labels = list(dict.fromkeys(label for found in by_label for label in found))
+    labels = [name for name in FREQUENCY_LABELS if any(name in found for found in by_label)]
     if not labels:
         return []
     header = ["", "words"]
     for system in analysis.systems:
         header += [f"{system.name} recall", "precision"]
     rows = []
-    for label in sorted(
-        labels, key=lambda text: int(text.split("-")[0].strip("+").replace(",", ""))
-    ):
+    for label in labels:
         n_words = max(found[label].n_reference for found in by_label if label in found)
         row = [label, f"{n_words:,}"]
         for found in by_label:
@@ -179,7 +178,7 @@ def _decoding(evaluation: Evaluation) -> list[Row]:
 
     return [
         ["", *(system.name for system in evaluation.systems)],
-        ["lines per second", *cells(lambda d: f"{d.lines_per_second:,.0f}")],
+        ["lines per second", *cells(lambda d: f"{d.lines_per_second:,.1f}")],
         ["CPU seconds", *cells(lambda d: f"{d.cpu_seconds:.1f}")],
         ["peak memory", *cells(lambda d: format_size(d.memory_bytes))],
         ["size of the weights", *cells(lambda d: format_size(d.model_bytes))],

@@ -51,11 +51,12 @@ def _scan(
     rows: Iterable[Row], origin: str, test_set: TestSet, systems: Sequence[SystemResult]
 ) -> TrainingText:
     wanted = _target_words(test_set, systems)
-    wanted_sources = set(test_set.source or ())
+    wanted_sources = {line for line in test_set.source or () if line.strip()}
     wanted_targets = {
         line
         for lines in (*test_set.references, *(system.hypotheses for system in systems))
         for line in lines
+        if line.strip()
     }
     counts: Counter[str] = Counter()
     sources: set[str] = set()

@@ -1,4 +1,4 @@
-"""Interface that all engines implement: search over pieces, and scores of given pieces."""
+"""Interface of the engines, which translate pieces into n-best lists and score given pieces."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
