@@ -11,7 +11,7 @@ from mtcli.tokenizer import Tokenizers
 from mtcli.translation.alignment import translate_part
 from mtcli.translation.engines import LoadedEngine
 from mtcli.translation.engines.base import ScoredPieces
-from mtcli.translation.splitting import LinePart, separator, split_line
+from mtcli.translation.splitting import LinePart, replace_line_breaks, separator, split_line
 
 if TYPE_CHECKING:
     from mtcli.models.base import TranslationModel
@@ -42,7 +42,9 @@ def trace_attention(loaded: LoadedEngine, text: str, reference: str | None = Non
     """
     pieces = loaded.tokenizers.source.tokenize(text)
     if loaded.open_model is None:
-        raise EngineError("the attention of several models cannot be shown together")
+        raise EngineError(
+            "the attention of an ensemble cannot be shown", hint="use the models separately"
+        )
     model = loaded.open_model()
     if reference is not None:
         target = loaded.tokenizers.target.tokenize(reference)
@@ -115,7 +117,7 @@ def _trace(
     }
     return SentenceAttention(
         tokenizers.source.detokenize(pieces),
-        tokenizers.target.detokenize(target),
+        replace_line_breaks(tokenizers.target.detokenize(target)),
         stacks,
         weights.alignment,
     )
