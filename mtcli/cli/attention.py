@@ -2,7 +2,7 @@
 
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,6 +14,7 @@ from mtcli.cli.base import INPUT_OUTPUT, Command, ModelDirectory, app
 from mtcli.cli.completion import complete
 from mtcli.config.search import ATTENTION_KINDS, EngineOptions
 from mtcli.data.lines import line_content
+from mtcli.errors import DataError
 
 if TYPE_CHECKING:
     from mtcli.reporting.attention.maps import AttentionMap, SentenceAttention
@@ -116,21 +117,37 @@ def attention(
     from mtcli.translation.engines import open_engine
 
     engine_options = EngineOptions(engine=engine, device=device)
+    selection = _Selection(kind, layer, head)
     opts.check_engine_options(engine_options)
     opts.check_choice("kind", kind, ATTENTION_KINDS)
-    if output is not None and output.suffix.lower() not in _SUFFIXES:
-        raise typer.BadParameter(f"--output {output}: the name must end in .html, .svg or .png")
+    if output is not None:
+        _check_output(output, selection)
     if reference is not None and len(texts) != 1:
         raise typer.BadParameter("--reference requires exactly one TEXT")
-    selection = _Selection(kind, layer, head)
     loaded = open_engine(model, engine_options)
     lines = texts or _stdin_lines()
     if output is not None:
-        _write(output, [_trace(loaded, text, reference) for text in lines], selection)
+        traced = [_trace(loaded, text, reference) for text in lines]
+        _write(output, traced, selection, model.resolve().name)
         return
     for text in lines:
         for row in _text_rows(loaded, text, reference, selection):
             typer.echo(row)
+
+
+def _check_output(path: Path, selection: _Selection) -> None:
+    """Raise an error if `path` cannot be written, before the model is loaded."""
+    from mtcli.reporting.pages import check_page_path
+
+    suffix = path.suffix.lower()
+    if suffix not in _SUFFIXES:
+        raise typer.BadParameter(f"--output {path}: the name must end in .html, .svg or .png")
+    if suffix == ".html":
+        check_page_path(path)
+        if not selection.is_default:
+            raise typer.BadParameter(
+                "a page contains all layers and heads; omit --kind, --layer and --head"
+            )
 
 
 def _stdin_lines() -> Iterator[str]:
@@ -166,6 +183,22 @@ def _text_rows(
         yield from render_text(attention_map, width)
 
 
-def _write(path: Path, lines: "list[LineAttention]", selection: _Selection) -> None:
-    """Write a page or a picture of the attention of all lines."""
-    raise NotImplementedError
+def _write(
+    path: Path, lines: "Sequence[LineAttention]", selection: _Selection, model_name: str
+) -> None:
+    """Write a page with all maps of all lines, or a picture of the selected maps."""
+    from mtcli.files import write_file
+    from mtcli.reporting.attention.page import attention_page
+    from mtcli.reporting.attention.picture import png_picture, svg_picture
+    from mtcli.reporting.pages import write_page
+
+    parts = [part for line in lines for part in line.parts]
+    if not parts:
+        raise DataError("there is no text to translate", hint="pass a sentence that is not blank")
+    match path.suffix.lower():
+        case ".html":
+            write_page(path, attention_page(parts, model_name))
+        case ".svg":
+            write_file(path, svg_picture([selection.map(part) for part in parts]))
+        case _:
+            write_file(path, png_picture([selection.map(part) for part in parts]))

@@ -198,6 +198,16 @@ class ModelConfig(Section):
         """Maximum length of a source or target; None means unlimited."""
         return None
 
+    @property
+    def default_alignment_heads(self) -> AlignmentHeads | None:
+        """Heads that give the alignment unless training chose others; None: nothing to choose."""
+        return None
+
+    @property
+    def n_alignment_layers(self) -> int:
+        """Number of layers whose attention to the source can give the alignment."""
+        return 0
+
     def check_length(self, max_length: int) -> None:
         """Raise `ValueError` if the model has no positions for `max_length` pieces."""
         del max_length

@@ -172,6 +172,11 @@ class TransformerConfig(AttentionConfig):
         return AlignmentHeads(self.n_decoder_layers - 1, tuple(range(self.n_heads)))
 
     @property
+    def n_alignment_layers(self) -> int:
+        """Number of layers whose attention to the source can give the alignment."""
+        return self.n_decoder_layers
+
+    @property
     def residual_scales(self) -> tuple[float, float]:
         """Multipliers for encoder and decoder skip connections (DeepNorm, Wang et al. 2022)."""
         if not self.deep_norm:
@@ -254,6 +259,11 @@ class DecoderOnlyConfig(AttentionConfig):
     def default_alignment_heads(self) -> AlignmentHeads:
         """Heads whose mean attention to the source gives the alignment: second-to-last layer."""
         return AlignmentHeads(max(0, self.n_layers - 2), tuple(range(self.n_heads)))
+
+    @property
+    def n_alignment_layers(self) -> int:
+        """Number of layers whose attention to the source can give the alignment."""
+        return self.n_layers
 
     @property
     def predicted_sides(self) -> tuple[Side, ...]:

@@ -5,7 +5,7 @@ import math
 import re
 import shutil
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import takewhile
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,6 +14,7 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from mtcli import __version__
+from mtcli.config.base import AlignmentHeads, ModelConfig
 from mtcli.config.load import (
     METADATA_KEYS,
     differences,
@@ -65,11 +66,16 @@ class WeightsInfo:
     signature: str
     n_pairs: int  # training pairs
     weights: str = ""  # origin of averaged weights, such as "the mean of steps 800 and 1000"
+    alignment: AlignmentHeads | None = None  # chosen at the end of training
 
     def to_metadata(self) -> dict[str, object]:
         """Return the fields to save; `n_parameters` is computed from the tensors on loading."""
         metadata = asdict(self)
         del metadata["n_parameters"]
+        if self.alignment is None:
+            del metadata["alignment"]
+        else:
+            metadata["alignment"]["heads"] = list(self.alignment.heads)
         return metadata
 
 
@@ -288,11 +294,44 @@ def weights_info(directory: Path) -> WeightsInfo:
         metadata = read_metadata(path)
         metadata.pop(CHECKSUMS, None)
         n_parameters = sum(math.prod(shape) for shape in shapes)
-        return read_record(WeightsInfo, {**metadata, "n_parameters": n_parameters})
+        info = read_record(WeightsInfo, {**metadata, "n_parameters": n_parameters})
+        return replace(info, alignment=_read_alignment(info.alignment))
     except (OSError, SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise CheckpointError(
             f"{path} is damaged or was not written by mtcli: {error}", hint=COPY_AGAIN
         ) from error
+
+
+def _read_alignment(value: Any) -> AlignmentHeads | None:
+    """Return the alignment heads in the metadata; raise `ValueError` if they are invalid."""
+    if value is None:
+        return None
+    found = read_record(AlignmentHeads, value)
+    heads = found.heads
+    if not isinstance(heads, list) or not heads or not all(type(head) is int for head in heads):
+        raise ValueError("alignment.heads must be a list of integers")
+    if heads != sorted(set(heads)) or min(found.layer, heads[0]) < 0:
+        raise ValueError("alignment contains a negative or repeated number")
+    return AlignmentHeads(found.layer, tuple(heads))
+
+
+def alignment_heads(directory: Path, config: ModelConfig) -> AlignmentHeads | None:
+    """Return the alignment heads that training chose, or None for the default of the model."""
+    found = weights_info(directory).alignment
+    if found is None:
+        return None
+    default = config.default_alignment_heads
+    if (
+        default is None
+        or found.layer >= config.n_alignment_layers
+        or not (set(found.heads) <= set(default.heads))
+    ):
+        raise CheckpointError(
+            f"{directory / WEIGHTS} is damaged: the model does not have the alignment heads "
+            f"{list(found.heads)} in layer {found.layer}",
+            hint=COPY_AGAIN,
+        )
+    return found
 
 
 def read_metadata(path: Path) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from mtcli.config.metrics import MetricOptions
@@ -27,10 +28,11 @@ from mtcli.model_dir.card import write_card
 from mtcli.model_dir.checkpoints import READ_ERRORS, Progress, load_with_checksum, weights_path
 from mtcli.model_dir.directory import load_saved_config, weights_info
 from mtcli.model_dir.manifest import Shortlist
-from mtcli.model_dir.weights import average_weights
+from mtcli.model_dir.weights import average_weights, load_model, save_weights
 from mtcli.models.base import parameters_of
 from mtcli.reporting.events import MAIN_METRIC, Activity, Finished, Notice
 from mtcli.tokenizer import load_tokenizers
+from mtcli.training.alignment_heads import choose_alignment_heads
 from mtcli.training.loop import is_better
 from mtcli.training.run_state import Run, write_report
 from mtcli.translation.engines import open_engine
@@ -54,6 +56,7 @@ def finish(run: Run, progress: Progress, reason: str) -> Finished:
     if not run.processes.is_first:
         run.context.remove_cache()
         return Finished(progress.step, progress.best_step, 0.0, "", reason, "")
+    _choose_alignment_heads(run)
     _export(run)
     write_card(run.directory)
     info = weights_info(run.directory)
@@ -100,6 +103,18 @@ def _choose_weights(run: Run, progress: Progress) -> None:
                 signature=scores.bleu.signature,
                 name=candidate.name,
             )
+
+
+def _choose_alignment_heads(run: Run) -> None:
+    """Save the heads that give the alignment, together with the weights."""
+    run.context.listener(Activity("choosing alignment heads"))
+    model = load_model(run.directory, torch.device("cpu")).model
+    choice = choose_alignment_heads(model, run.data.train_set, run.data.dev_set.encoded)
+    if choice is None:
+        return
+    info = replace(weights_info(run.directory), alignment=choice.heads)
+    save_weights(run.directory, parameters_of(model), info)
+    run.report(Notice(f"alignment: {choice.summary()}"))
 
 
 def _candidates(run: Run, progress: Progress) -> list[WeightsCandidate]:

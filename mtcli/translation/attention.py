@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from mtcli.errors import DataError, EngineError
 from mtcli.reporting.attention.maps import BOS, EOS, AttentionStack, SentenceAttention
+from mtcli.reporting.attention.picture import svg_picture
 from mtcli.tokenizer import Tokenizers
 from mtcli.translation.alignment import translate_part
 from mtcli.translation.engines import LoadedEngine
 from mtcli.translation.engines.base import ScoredPieces
-from mtcli.translation.splitting import LinePart, separator, split_line
+from mtcli.translation.splitting import LinePart, replace_line_breaks, separator, split_line
 
 if TYPE_CHECKING:
     from mtcli.models.base import TranslationModel
@@ -28,6 +29,10 @@ class LineAttention:
     target: str
     parts: tuple[SentenceAttention, ...]
 
+    def _repr_html_(self) -> str:
+        """Draw the default map of each part in a notebook."""
+        return str(svg_picture([part.map() for part in self.parts]))
+
 
 def trace_attention(loaded: LoadedEngine, text: str, reference: str | None = None) -> LineAttention:
     """Return the attention of all layers and heads when the model translates `text`.
@@ -37,7 +42,9 @@ def trace_attention(loaded: LoadedEngine, text: str, reference: str | None = Non
     """
     pieces = loaded.tokenizers.source.tokenize(text)
     if loaded.open_model is None:
-        raise EngineError("the attention of several models cannot be shown together")
+        raise EngineError(
+            "the attention of an ensemble cannot be shown", hint="use the models separately"
+        )
     model = loaded.open_model()
     if reference is not None:
         target = loaded.tokenizers.target.tokenize(reference)
@@ -110,7 +117,7 @@ def _trace(
     }
     return SentenceAttention(
         tokenizers.source.detokenize(pieces),
-        tokenizers.target.detokenize(target),
+        replace_line_breaks(tokenizers.target.detokenize(target)),
         stacks,
         weights.alignment,
     )

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from mtcli.reporting.attention.maps import AttentionMap, piece_labels
+from mtcli.reporting.attention.maps import AttentionMap, Floats, piece_labels
 
 # One character for each weight, in 64 levels. The script has the same list.
 _LEVELS = np.array(list(string.ascii_uppercase + string.ascii_lowercase + string.digits + "-_"))
@@ -13,10 +13,15 @@ _LEVELS = np.array(list(string.ascii_uppercase + string.ascii_lowercase + string
 
 def compact_map(attention_map: AttentionMap) -> dict[str, Any]:
     """Return labels, title and rounded weights of a map: about one byte for each weight."""
-    levels = np.rint(np.clip(attention_map.weights, 0, 1) * (len(_LEVELS) - 1)).astype(int)
     return {
         "title": attention_map.title,
         "rows": list(piece_labels(attention_map.rows)),
         "columns": list(piece_labels(attention_map.columns)),
-        "weights": ["".join(row) for row in _LEVELS[levels]],
+        "weights": [encode_weights(row) for row in attention_map.weights],
     }
+
+
+def encode_weights(weights: Floats) -> str:
+    """Return weights of any shape as one string, in row-major order, one character each."""
+    levels = np.rint(np.clip(weights, 0, 1) * (len(_LEVELS) - 1)).astype(int)
+    return "".join(_LEVELS[levels].ravel())

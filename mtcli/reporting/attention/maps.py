@@ -32,6 +32,12 @@ class AttentionMap:
     weights: Floats  # [T, S]
     title: str = ""  # such as "cross-attention, layer 2, heads 1 and 3"
 
+    def _repr_html_(self) -> str:
+        """Draw the map in a notebook."""
+        from mtcli.reporting.attention.picture import svg_picture
+
+        return str(svg_picture([self]))
+
 
 @dataclass(frozen=True)
 class AttentionStack:
@@ -69,6 +75,12 @@ class SentenceAttention:
     def main_kind(self) -> str:
         """Kind of attention that gives the alignment."""
         return next(kind for kind in KINDS if kind in self.stacks)
+
+    def _repr_html_(self) -> str:
+        """Draw the default map in a notebook."""
+        from mtcli.reporting.attention.picture import svg_picture
+
+        return str(svg_picture([self.map()]))
 
     def map(
         self, kind: str | None = None, layer: int | None = None, head: int | None = None

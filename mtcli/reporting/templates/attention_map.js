@@ -17,7 +17,7 @@ const drawAttention = (map, name) => {
     return cell;
   };
   const table = make("table", "", "attention"), head = make("tr"), body = make("tbody");
-  table.append(make("caption", `${map.title}. Rows: target, columns: source.`));
+  table.append(make("caption", `${map.title}. ${map.axes ?? "Rows: target, columns: source."}`));
   head.append(make("td"), ...map.columns.map(text => label(text, "col")));
   table.append(make("thead"), body);
   table.tHead.append(head);
