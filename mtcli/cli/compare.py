@@ -16,7 +16,7 @@ from mtcli.config.search import EngineOptions
 
 @app.command(
     cls=Command,
-    epilog="Example: mtcli compare runs/rnn runs/demo data/demo/long.en data/demo/long.de",
+    epilog="Example: mtcli compare runs/my-model runs/demo data/demo/long.en data/demo/long.de",
 )
 def compare(
     arguments: Annotated[
