@@ -63,7 +63,7 @@ def evaluation_page(
             "analysis_notes": describe_training(evaluation.analysis) if evaluation.analysis else [],
             "sentences_note": _sentences_note(evaluation, content),
             "sentence_data": json_for_script(data),
-            "decoding": _decoding_table(evaluation.systems),
+            "decoding": None if evaluation.analysis else _decoding_table(evaluation.systems),
             "notices": evaluation.notices,
             "signatures": _signature_table(evaluation),
         },
