@@ -1,6 +1,9 @@
 """Evaluations with known scores, for the tests of the reports."""
 
+from dataclasses import replace
+
 from mtcli.data.formats.base import Languages
+from mtcli.evaluation.analysis.analyze import analyze
 from mtcli.evaluation.results import (
     Comparison,
     Decoding,
@@ -30,7 +33,7 @@ def make_score(name: str, value: float) -> Score:
 
 def make_system(name: str, hypotheses: list[str], value: float) -> SystemResult:
     scores = {"bleu": make_score("BLEU", value), "chrf": make_score("chrF2", value + 20)}
-    decoding = Decoding("ctranslate2", 5, len(hypotheses), 2.0, 3.0, 4_000_000)
+    decoding = Decoding("ctranslate2", 5, len(hypotheses), 2.0, 3.0, 4_000_000, 9_000_000)
     return SystemResult(name, tuple(hypotheses), scores, decoding)
 
 
@@ -62,6 +65,21 @@ def make_evaluation(n: int = 60, n_systems: int = 2) -> Evaluation:
     )
 
 
+def with_analysis(evaluation: Evaluation, finding: str, lines: set[int]) -> Evaluation:
+    """Return the evaluation with an analysis in which `lines` of the last system have a finding."""
+    analysis = analyze(evaluation.test_set, evaluation.systems)
+    *others, last = (
+        replace(system, sentences=tuple(replace(s, findings=()) for s in system.sentences))
+        for system in analysis.systems
+    )
+    sentences = tuple(
+        replace(sentence, findings=(finding,) if i in lines else ())
+        for i, sentence in enumerate(last.sentences)
+    )
+    systems = (*others, replace(last, sentences=sentences))
+    return replace(evaluation, analysis=replace(analysis, systems=systems))
+
+
 def make_hostile_evaluation() -> Evaluation:
     """Return an evaluation with hostile text in every place."""
     n = len(HOSTILE)
@@ -73,12 +91,13 @@ def make_hostile_evaluation() -> Evaluation:
     differences = tuple(
         Difference(systems[1].name, metric, 0.0, 1.0) for metric in systems[0].scores
     )
-    return Evaluation(
+    evaluation = Evaluation(
         TestSet(HOSTILE[0] + "y" * 5000, tuple(rotated[0]), (tuple(rotated[1]),) * 2),
         systems,
         Comparison(systems[0].name, "bootstrap", n, 1, {}, differences),
         notices=tuple(HOSTILE[:5]),
     )
+    return with_analysis(evaluation, "copied", {1})
 
 
 def _damage(line: str, n: int) -> str:

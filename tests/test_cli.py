@@ -712,20 +712,21 @@ def test_the_plan_of_a_fine_tuning_run_lists_its_learning_rates(
 def test_train_reads_and_hashes_each_corpus_file_once(
     corpus_files, tmp_path, tiny_options, monkeypatch
 ):
-    from mtcli.data import corpus, lines
+    from mtcli.data import corpus
+    from mtcli.data.formats.base import Location
 
     files, hashes = [], []
 
-    def read_lines(path):
-        files.append(path)
-        return original(path)
+    def lines(location):
+        files.append(location.path)
+        return original(location)
 
     def sha256():
         hashes.append(hashlib.sha256())
         return hashes[-1]
 
-    original = lines.read_lines
-    monkeypatch.setattr(lines, "read_lines", read_lines)
+    original = Location.lines
+    monkeypatch.setattr(Location, "lines", lines)
     monkeypatch.setattr(corpus, "hashlib", SimpleNamespace(sha256=sha256))
     result = run("train", *corpus_files, "--out", tmp_path / "model", *tiny_options)
     assert result.exit_code == 0, result.stderr

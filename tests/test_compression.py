@@ -13,11 +13,15 @@ from hypothesis import strategies as st
 from corpus_files import COMPRESS
 from mtcli.data import lines
 from mtcli.data.compression import open_decompressed, suffix_of
-from mtcli.data.lines import read_lines, read_pairs
+from mtcli.data.lines import paired_lines, read_lines
 from mtcli.errors import DataError
 
 KINDS = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz", ".zst": "zstd"}
 TEXT = "".join(f"line {i} – with a dash {i * 7919 % 1000}\n" for i in range(20_000))
+
+
+def read_pairs(source, target):
+    return paired_lines((source, read_lines(source)), (target, read_lines(target)))
 
 
 @pytest.fixture(params=KINDS)

@@ -7,11 +7,11 @@ import pytest
 from typer.testing import CliRunner
 
 from browser import overflowing_elements
-from evaluations import HOSTILE, make_evaluation, make_hostile_evaluation
+from evaluations import HOSTILE, make_evaluation, make_hostile_evaluation, with_analysis
 from mtcli.cli import app
 from mtcli.evaluation.report import ReportContent, evaluation_page
 from mtcli.evaluation.report_maps import choose_map_lines
-from mtcli.evaluation.sentences import Finding, sentence_scores, short_names
+from mtcli.evaluation.sentences import sentence_scores, short_names
 from parsed_page import Page
 
 MAP = {
@@ -20,16 +20,13 @@ MAP = {
     "columns": ["source", "<b>1</b>"],
     "weights": ["A_", "gg", "_A"],
 }
-FINDINGS = [
-    Finding("empty", [frozenset(), frozenset()]),
-    Finding("number <lost>", [frozenset(), frozenset({3, 10, 20})]),
-]
-CONTENT = ReportContent(None, FINDINGS, {10: {0: MAP, 1: MAP}}, "Attention maps of 1 line.")
+CONTENT = ReportContent(None, {10: {0: MAP, 1: MAP}}, "Attention maps of 1 line.")
 
 
 @pytest.fixture(scope="module")
 def report() -> str:
-    return evaluation_page(make_evaluation(), content=CONTENT)
+    evaluation = with_analysis(make_evaluation(), "number-lost", {3, 10, 20})
+    return evaluation_page(evaluation, content=CONTENT)
 
 
 @pytest.fixture(scope="module")
@@ -99,15 +96,24 @@ def test_search_finds_text_of_every_side_and_line_numbers(open_page, report):
 def test_filters_show_the_lines_with_a_finding(open_page, report):
     page = open_page(report)
     options = page.locator("#filter option").all_inner_texts()
-    assert "number <lost> (3)" in options
+    assert "number-lost (3)" in options
     assert not any("empty" in option for option in options)  # no line has it
-    page.select_option("#filter", "finding-1")
+    page.select_option("#filter", label="number-lost (3)")
     assert sorted(line_numbers(page)) == [4, 11, 21]
-    assert page.locator(".badge").all_inner_texts() == ["number <lost>"] * 3
+    assert page.locator(".badge").all_inner_texts() == ["number-lost"] * 3
     page.select_option("#filter", "map")
     assert line_numbers(page) == [11]
     page.select_option("#filter", "different")
     assert "51 of 60" in page.locator("#status").inner_text()
+
+
+def test_the_tables_of_the_analysis_are_in_the_report(open_page, report):
+    page = open_page(report)
+    page.get_by_text("Length and n-gram precision").click()
+    assert "length ratio" in page.locator("body").inner_text()
+    without = open_page(evaluation_page(make_evaluation()))
+    assert without.locator("h2", has_text="Analysis").count() == 0
+    assert "With --analysis, the report can select problems" in without.locator("body").inner_text()
 
 
 def test_words_that_differ_are_marked(open_page, report):

@@ -84,7 +84,7 @@ def test_a_small_corpus_gets_a_smaller_vocabulary(corpus, kind):
 
 
 def test_the_error_for_a_small_vocabulary_reports_the_required_size(corpus):
-    with pytest.raises(ConfigError, match=r"vocab_size=100 is too small.* need \d+ pieces"):
+    with pytest.raises(ConfigError, match=r"vocab_size=100 is too small.* require \d+ pieces"):
         train_tokenizers(corpus.source, corpus.target, TokenizerConfig(vocab_size=100))
 
 

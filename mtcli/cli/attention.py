@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mtcli.cli import options as opts
-from mtcli.cli.base import INPUT_OUTPUT, Command, ModelDirectory, app
+from mtcli.cli.base import INPUT_OUTPUT, Command, ModelDirectory, Tag, To, app
 from mtcli.cli.completion import complete
 from mtcli.config.search import ATTENTION_KINDS, EngineOptions
+from mtcli.config.tags import Symbols
 from mtcli.data.lines import line_content
 from mtcli.errors import DataError
 
@@ -103,6 +104,8 @@ def attention(
             rich_help_panel=_WHAT,
         ),
     ] = None,
+    to: To = None,
+    tag: Tag = None,
     engine: opts.EngineName = "auto",
     device: opts.Device = "auto",
 ) -> None:
@@ -125,14 +128,16 @@ def attention(
     if reference is not None and len(texts) != 1:
         raise typer.BadParameter("--reference requires exactly one TEXT")
     loaded = open_engine(model, engine_options)
+    symbols = loaded.tags.symbols(to, tag)
     lines = texts or _stdin_lines()
     if output is not None:
-        traced = [_trace(loaded, text, reference) for text in lines]
+        traced = [_trace(loaded, text, reference, symbols) for text in lines]
         _write(output, traced, selection, model.resolve().name)
         return
     for text in lines:
-        for row in _text_rows(loaded, text, reference, selection):
-            typer.echo(row)
+        for attention_map in _maps(loaded, text, reference, symbols, selection):
+            for row in _text_rows(attention_map):
+                typer.echo(row)
 
 
 def _check_output(path: Path, selection: _Selection) -> None:
@@ -155,32 +160,42 @@ def _stdin_lines() -> Iterator[str]:
         yield line_content(raw, is_first=number == 0).decode(errors="replace")
 
 
-def _trace(loaded: "LoadedEngine", text: str, reference: str | None) -> "LineAttention":
+def _trace(
+    loaded: "LoadedEngine", text: str, reference: str | None, symbols: Symbols
+) -> "LineAttention":
     from mtcli.translation.attention import trace_attention
 
-    return trace_attention(loaded, text, reference)
+    return trace_attention(loaded, text, reference, symbols=symbols)
 
 
-def _text_rows(
-    loaded: "LoadedEngine", text: str, reference: str | None, selection: _Selection
-) -> Iterator[str]:
-    """Yield the lines of the text maps of one line of input."""
-    from mtcli.reporting.attention.text import render_text
-    from mtcli.reporting.messages import strip_control
+def _maps(
+    loaded: "LoadedEngine",
+    text: str,
+    reference: str | None,
+    symbols: Symbols,
+    selection: _Selection,
+) -> "list[AttentionMap]":
+    """Return the selected map of a line, or one map for each part of a long line."""
     from mtcli.translation.alignment import compute_attention_maps
 
     if reference is None and selection.is_default:
-        maps = compute_attention_maps(loaded, text)  # without torch, if the engine is CTranslate2
-    else:
-        maps = [selection.map(part) for part in _trace(loaded, text, reference).parts]
+        # This does not import torch if the engine is CTranslate2.
+        return compute_attention_maps(loaded, text, symbols=symbols)
+    return [selection.map(part) for part in _trace(loaded, text, reference, symbols).parts]
+
+
+def _text_rows(attention_map: "AttentionMap") -> Iterator[str]:
+    """Yield the lines of a text map."""
+    from mtcli.reporting.attention.text import render_text
+    from mtcli.reporting.messages import strip_control
+
     width = shutil.get_terminal_size((0, 0)).columns or None  # None: not a terminal
-    for attention_map in maps:
-        yield strip_control(attention_map.source)
-        yield strip_control(attention_map.target)
-        if attention_map.title:
-            yield f"({attention_map.title})"
-        yield ""
-        yield from render_text(attention_map, width)
+    yield strip_control(attention_map.source)
+    yield strip_control(attention_map.target)
+    if attention_map.title:
+        yield f"({attention_map.title})"
+    yield ""
+    yield from render_text(attention_map, width)
 
 
 def _write(

@@ -12,7 +12,7 @@ import typer
 from mtcli.cli import metric_options as metric_opts
 from mtcli.cli import options as opts
 from mtcli.cli import report_options as report_opts
-from mtcli.cli.base import Command, Quiet, SourceLang, TargetLang, app
+from mtcli.cli.base import Command, Quiet, SourceLang, Tag, TargetLang, To, app
 from mtcli.cli.progress import progress_bar
 from mtcli.config.metrics import (
     DEFAULT_METRICS,
@@ -80,6 +80,8 @@ def evaluate(
     output: metric_opts.Outputs = [],
     source_lang: SourceLang = None,
     target_lang: TargetLang = None,
+    to: To = None,
+    tag: Tag = None,
     format_: metric_opts.ResultFormat = None,
     as_json: metric_opts.AsJson = False,
     report: report_opts.Report = None,
@@ -122,7 +124,7 @@ def evaluate(
     """Score translations with BLEU, chrF, chrF++ and TER, and compare systems."""
     format_ = "json" if as_json else format_ or "text"
     opts.check_choice("format", format_, metric_opts.RESULT_FORMATS)
-    inputs = _Inputs(files, hypothesis, compare, output, source_lang, target_lang)
+    inputs = _Inputs(files, hypothesis, compare, output, source_lang, target_lang or to)
     named = _TestSetOptions(test_set, pair, origlang, subset)
     _check_usage(inputs, named, trials)
     _check_analysis(analysis, train_corpus, format_)
@@ -159,6 +161,8 @@ def evaluate(
     with opts.name_options_in_errors(typed):
         request = replace(
             _request(inputs, named, metrics, significance, engine_options, typed),
+            to=to,
+            tag=tag,
             has_analysis=analysis,
             train_corpora=tuple(train_corpus),
         )

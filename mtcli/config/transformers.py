@@ -115,6 +115,14 @@ class AttentionConfig(ModelConfig):
             self._linear(width, inner, sides, n_layers),
         ]
 
+    def _self_attention_flops(self, n_queries: float, n_keys: float) -> float:
+        """Return the FLOPs of one self-attention layer: scores, and means of the values.
+
+        Masked positions are computed, too, except those outside of a window.
+        """
+        n_keys = n_keys if self.window is None else min(n_keys, 2 * self.window + 1)
+        return 4 * n_queries * n_keys * self.d_model
+
     def _n_norm_parameters(self) -> int:
         return self.d_model if self.norm_kind == "rms" else 2 * self.d_model
 
@@ -192,6 +200,13 @@ class TransformerConfig(AttentionConfig):
             *self._attention(("target",), ("source",), n_decoder),
             *self._feed_forward(("target",), n_decoder),
         ]
+
+    def attention_flops(self, source_length: float, target_length: float) -> float:
+        """Return the FLOPs of the attention scores and means in the forward pass of one pair."""
+        in_encoder = self._self_attention_flops(source_length, source_length)
+        in_decoder = self._self_attention_flops(target_length, target_length)
+        in_decoder += 4 * target_length * source_length * self.d_model
+        return self.n_encoder_layers * in_encoder + self.n_decoder_layers * in_decoder
 
     def n_other_parameters(self) -> int:
         """Return the number of parameters of norms and positions."""
@@ -273,6 +288,13 @@ class DecoderOnlyConfig(AttentionConfig):
             *self._attention(both, both, self.n_layers),
             *self._feed_forward(both, self.n_layers),
         ]
+
+    def attention_flops(self, source_length: float, target_length: float) -> float:
+        """Return the FLOPs of the attention scores and means in the forward pass of one pair."""
+        # The source attends to itself; then the target attends to the source and to itself.
+        in_source = self._self_attention_flops(source_length, source_length)
+        in_target = self._self_attention_flops(target_length, source_length + target_length)
+        return self.n_layers * (in_source + in_target)
 
     def n_other_parameters(self) -> int:
         """Return the number of parameters of norms and positions."""

@@ -5,16 +5,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mtcli.config.metrics import MetricOptions
+from mtcli.evaluation.analysis.tables import analysis_tables, describe_training
 from mtcli.evaluation.length_groups import describe_groups, length_chart, scores_by_length
-from mtcli.evaluation.results import Evaluation, Score, SystemResult
+from mtcli.evaluation.results import SIGNIFICANCE_LEVEL, Evaluation, Score, SystemResult
 from mtcli.evaluation.sentences import (
     SENTENCE_METRIC,
-    Finding,
+    collect_findings,
     score_sentences,
     sentence_data,
     short_names,
 )
-from mtcli.evaluation.tables import MEANING, SIGNIFICANT, describe_test
+from mtcli.evaluation.tables import MEANING, describe_test
 from mtcli.reporting.charts import chart_html
 from mtcli.reporting.interval_charts import Interval, interval_chart_html
 from mtcli.reporting.messages import format_size
@@ -26,7 +27,6 @@ class ReportContent:
     """Optional parts of the report."""
 
     sentence_scores: Sequence[Sequence[float]] | None = None  # one list per system; None: compute
-    findings: Sequence[Finding] = ()
     maps: Mapping[int, Mapping[int, Any]] = field(default_factory=dict)  # by line, then by system
     map_rule: str = ""  # how the lines with a map were chosen
 
@@ -42,7 +42,7 @@ def evaluation_page(
     """
     content = content or ReportContent()
     scores = content.sentence_scores or score_sentences(evaluation)
-    data = sentence_data(evaluation, scores, content.findings, content.maps)
+    data = sentence_data(evaluation, scores, collect_findings(evaluation), content.maps)
     by_length = scores_by_length(evaluation, metrics or MetricOptions())
     return render_page(
         "evaluation.html.j2",
@@ -55,8 +55,9 @@ def evaluation_page(
             "comparison": _comparison(evaluation),
             "length_charts": [chart_html(length_chart(by_length), "lengths")],
             "length_note": describe_groups(by_length),
-            "analysis": [],
-            "sentences_note": _sentences_note(content),
+            "analysis": _analysis_tables(evaluation),
+            "analysis_notes": describe_training(evaluation.analysis) if evaluation.analysis else [],
+            "sentences_note": _sentences_note(evaluation, content),
             "sentence_data": json_for_script(data),
             "decoding": _decoding_table(evaluation.systems),
             "notices": evaluation.notices,
@@ -170,7 +171,7 @@ def _comparison(evaluation: Evaluation) -> ShownComparison | None:
             labels[difference.metric],
             f"{difference.difference:+.2f}",
             f"{difference.p_value:.4f}",
-            "yes" if difference.p_value < SIGNIFICANT else "no",
+            "yes" if difference.p_value < SIGNIFICANCE_LEVEL else "no",
         ]
         for difference in comparison.differences
     ]
@@ -181,9 +182,21 @@ def _comparison(evaluation: Evaluation) -> ShownComparison | None:
     )
 
 
-def _sentences_note(content: ReportContent) -> str:
-    score = f"Scores of sentences are {SENTENCE_METRIC}."
-    return f"{score} {content.map_rule}".strip()
+def _analysis_tables(evaluation: Evaluation) -> list[Table]:
+    """Return the tables of the analysis, except those that the report shows elsewhere."""
+    if evaluation.analysis is None:
+        return []
+    return [
+        Table(["", *table.rows[0][1:]], table.rows[1:], caption=table.title)
+        for table in analysis_tables(evaluation)
+    ]
+
+
+def _sentences_note(evaluation: Evaluation, content: ReportContent) -> str:
+    hint = "" if evaluation.analysis else "With --analysis, the report can select problems."
+    return " ".join(
+        filter(None, [f"Scores of sentences are {SENTENCE_METRIC}.", content.map_rule, hint])
+    )
 
 
 def _decoding_table(systems: Sequence[SystemResult]) -> Table | None:

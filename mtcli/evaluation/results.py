@@ -11,7 +11,10 @@ from typing import Any
 from mtcli.data.formats.base import UNKNOWN_LANGUAGES, Languages
 from mtcli.reporting.events import Score, Scores
 
+SIGNIFICANCE_LEVEL = 0.05
+
 __all__ = [
+    "SIGNIFICANCE_LEVEL",
     "Comparison",
     "Decoding",
     "Difference",
@@ -80,6 +83,11 @@ class Difference:
     metric: str  # key of `SystemResult.scores`
     difference: float  # score of the system minus score of the baseline
     p_value: float
+
+    @property
+    def is_significant(self) -> bool:
+        """Whether the p-value is below 0.05; sacreBLEU's is also small if nothing differs."""
+        return self.p_value < SIGNIFICANCE_LEVEL and self.difference != 0
 
 
 @dataclass(frozen=True)

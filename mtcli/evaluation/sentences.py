@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mtcli.evaluation.analysis.results import FINDINGS, Analysis
 from mtcli.evaluation.results import Evaluation
 
 SENTENCE_METRIC = "chrF"  # BLEU is not meaningful for single sentences
@@ -15,6 +16,24 @@ class Finding:
 
     label: str
     lines: Sequence[frozenset[int]]  # one set for each system
+
+
+def collect_findings(evaluation: Evaluation) -> list[Finding]:
+    """Return the findings of the analysis that at least one line has."""
+    analysis: Analysis | None = evaluation.analysis
+    if analysis is None:
+        return []
+    found = [
+        Finding(
+            name,
+            [
+                frozenset(i for i, line in enumerate(system.sentences) if name in line.findings)
+                for system in analysis.systems
+            ],
+        )
+        for name in FINDINGS
+    ]
+    return [finding for finding in found if any(finding.lines)]
 
 
 def sentence_scores(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> list[float]:

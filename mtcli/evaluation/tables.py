@@ -3,12 +3,17 @@
 import re
 from collections.abc import Callable, Sequence
 
-from mtcli.evaluation.results import Comparison, Difference, Evaluation, Score
+from mtcli.evaluation.results import (
+    SIGNIFICANCE_LEVEL,
+    Comparison,
+    Difference,
+    Evaluation,
+    Score,
+)
 
-SIGNIFICANT = 0.05
 MEANING = (
     "The p-value is roughly the probability that chance alone causes a difference from the "
-    "baseline that is at least this large; * marks p < 0.05."
+    f"baseline that is at least this large; * marks p < {SIGNIFICANCE_LEVEL}."
 )
 _METHODS = {
     "bootstrap": "paired bootstrap resampling",
@@ -88,7 +93,7 @@ def _score_text(score: Score, sign: str = "±") -> str:
 
 
 def _difference_cells(difference: Difference) -> tuple[str, str]:
-    mark = " *" if difference.p_value < SIGNIFICANT else ""
+    mark = " *" if difference.is_significant else ""
     return f"{difference.difference:+.2f}", f"{difference.p_value:.4f}{mark}"
 
 

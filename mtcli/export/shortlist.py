@@ -119,10 +119,10 @@ def build_vocabulary_map(corpus: EncodedCorpus, tokenizers: Tokenizers) -> str:
     source, target = tokenizers.source.vocabulary, tokenizers.target.vocabulary
     counts = np.bincount(corpus.target.values, minlength=len(target))
     frequent = np.argsort(-counts, kind="stable")[: round(_FREQUENT_SHARE * len(target))]
-    lines = [_line("", [target[i] for i in frequent])]
+    known = set(target).difference(tokenizers.source.tags)  # a tag is never output
+    lines = [_line("", [target[i] for i in frequent if target[i] in known])]
     lexicon = estimate_lexicon(corpus, len(target)).without(frequent)
     candidates = _candidates(lexicon, len(source))
-    known = set(target)
     byte_pieces = [piece for piece in target if _BYTE.fullmatch(piece)]
     for piece, ids in zip(source, candidates, strict=True):
         pieces = [target[i] for i in ids]

@@ -4,8 +4,8 @@ import json
 import math
 import re
 import shutil
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from itertools import takewhile
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,6 +21,7 @@ from mtcli.config.load import (
     differences,
     to_yaml,
     validate,
+    with_saved_defaults,
 )
 from mtcli.config.sections import Config, DataConfig, TokenizerConfig
 from mtcli.errors import COPY_AGAIN, CheckpointError
@@ -42,12 +43,10 @@ from mtcli.model_dir.layout import (
 from mtcli.model_dir.safety import check_contained, read_record
 from mtcli.model_dir.saved_tree import read_saved_tree
 
-# Format of the model directory, saved in config.yaml. Increment it when a change makes the
-# directory unreadable by older versions of mtcli. Versions 0.1.0 and 0.2.0 wrote format 1.
-# Development versions of 0.3.0 wrote format 2.
+# Format of the model directory, saved in config.yaml. Increment it if older versions of mtcli
+# cannot read it. 0.1.0 and 0.2.0 wrote format 1, development versions of 0.3.0 wrote format 2.
 FORMAT = 3
 _READABLE = (1, 2, FORMAT)
-_WITH_13A = (1, 2)  # formats whose runs used the BLEU tokenizer 13a for all languages
 # Keys in the header of model.safetensors. FORMAT is also the version number of this metadata:
 # mtcli refuses unknown fields, so a new field requires a new FORMAT.
 METADATA, CHECKSUMS = "mtcli", "checksums"
@@ -68,15 +67,15 @@ class WeightsInfo:
     n_pairs: int  # training pairs
     weights: str = ""  # origin of averaged weights, such as "the mean of steps 800 and 1000"
     alignment: AlignmentHeads | None = None  # chosen at the end of training
+    sets: Mapping[str, float] = field(default_factory=dict)  # BLEU of each dev set, if several
 
     def to_metadata(self) -> dict[str, object]:
         """Return the fields to save; `n_parameters` is computed from the tensors on loading."""
         metadata = asdict(self)
         del metadata["n_parameters"]
-        if self.alignment is None:
-            del metadata["alignment"]
-        else:
-            metadata["alignment"]["heads"] = list(self.alignment.heads)
+        for name in ("alignment", "sets"):
+            if not metadata[name]:
+                del metadata[name]
         return metadata
 
 
@@ -108,9 +107,7 @@ def load_saved_config(directory: Path) -> Config:
             f"{__version__}, which reads formats {', '.join(map(str, _READABLE))}",
             hint="use the version of mtcli that wrote it, or a newer one",
         )
-    if saved_format in _WITH_13A and isinstance(tree.get("train"), dict):
-        tree["train"] = {"bleu_tokenizer": "13a"} | tree["train"]  # type: ignore[operator]
-    return validate(tree, origin=str(path))
+    return validate(with_saved_defaults(tree), origin=str(path))
 
 
 def mtcli_version(directory: Path) -> str:
@@ -212,8 +209,8 @@ def _with_corpora_of(saved: DataConfig, data: DataConfig) -> DataConfig:
     """Return `data` with the corpora and, if `data` has none, the languages of `saved`."""
     return data.model_copy(
         update={
-            "train": saved.train,
-            "dev": saved.dev,
+            "train": data.train.with_names_of(saved.train),
+            "dev": data.dev.with_names_of(saved.dev) if data.dev and saved.dev else saved.dev,
             "source_lang": data.source_lang or saved.source_lang,
             "target_lang": data.target_lang or saved.target_lang,
         }

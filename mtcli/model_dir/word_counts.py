@@ -69,10 +69,9 @@ def _sampled_rows(start: int, n_rows: int, n_sample: int, n_total: int) -> Seque
     """Return the rows of a block that belong to a sample at equal distances."""
     if n_sample == n_total:
         return range(n_rows)
-    # Row i is the first one for which the number of sampled rows, i * n_sample / n_total, rises.
-    first = -(-start * n_sample // n_total)
-    last = -(-(start + n_rows) * n_sample // n_total)
-    return [-(-k * n_total // n_sample) - start for k in range(first, last)]
+    # Sampled row k of the corpus is k * n_total / n_sample, rounded down.
+    first, last = (-(-row * n_sample // n_total) for row in (start, start + n_rows))
+    return [k * n_total // n_sample - start for k in range(first, last)]
 
 
 def word_counts_file(blocks: Blocks, n_pairs: int, *, is_complete: bool = True) -> bytes:

@@ -13,6 +13,7 @@ from mtcli.reporting.events import MAIN_METRIC
 from mtcli.reporting.log import (
     LogEntry,
     drop_undone_entries,
+    expand_sets,
     finite_number,
     logged_scores,
     select_entries,
@@ -35,7 +36,7 @@ def report_html(
     entries: Sequence[Mapping[str, Any]], config_yaml: str, environment: Mapping[str, str]
 ) -> str:
     """Return the report on a run, finished or not, from the entries of its log."""
-    kept = drop_undone_entries(entries)
+    kept = expand_sets(drop_undone_entries(entries))
     setup = list(takewhile(lambda entry: entry.get("event") == "notice", kept))
     messages = select_entries(kept[len(setup) :], "notice")
     side = side_charts(kept, _optimizer(config_yaml))

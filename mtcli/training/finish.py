@@ -33,11 +33,13 @@ from mtcli.models.base import parameters_of
 from mtcli.reporting.events import MAIN_METRIC, Activity, Finished, Notice
 from mtcli.tokenizer import load_tokenizers
 from mtcli.training.alignment_heads import choose_alignment_heads
+from mtcli.training.dataset import to_requests
 from mtcli.training.loop import is_better
-from mtcli.training.run_state import Run, write_report
+from mtcli.training.run_state import BestScores, Run, write_report
+from mtcli.training.shares import used_shares
 from mtcli.translation.engines import open_engine
 from mtcli.translation.engines.base import Engine, NBest, PiecePair, Source, TokenScores
-from mtcli.translation.line_translator import LineTranslator, Request
+from mtcli.translation.line_translator import LineTranslator
 
 _MAX_BLEU_LOSS, _MIN_SPEEDUP = 0.1, 1.05  # conditions for enabling a shortlist
 
@@ -53,6 +55,8 @@ class WeightsCandidate:
 def finish(run: Run, progress: Progress, reason: str) -> Finished:
     """Choose the final weights, write the remaining files, then log `finished`."""
     _choose_weights(run, progress)
+    for line in used_shares(run, progress.position):
+        run.report(Notice(line))
     if not run.processes.is_first:
         run.context.remove_cache()
         return Finished(progress.step, progress.best_step, 0.0, "", reason, "")
@@ -68,6 +72,7 @@ def finish(run: Run, progress: Progress, reason: str) -> Finished:
         reason,
         info.weights or f"step {info.step}",
         progress.data,
+        info.sets,
     )
     write_report(run, finished)
     run.context.remove_cache()
@@ -99,8 +104,7 @@ def _choose_weights(run: Run, progress: Progress) -> None:
             run.save_best_weights(
                 candidate.weights,
                 step=progress.step,
-                bleu=scores.bleu.value,
-                signature=scores.bleu.signature,
+                scores=BestScores(scores.bleu.value, scores.bleu.signature, scores.bleu_of_sets),
                 name=candidate.name,
             )
 
@@ -109,7 +113,7 @@ def _choose_alignment_heads(run: Run) -> None:
     """Save the heads that give the alignment, together with the weights."""
     run.context.listener(Activity("choosing alignment heads"))
     model = load_model(run.directory, torch.device("cpu")).model
-    choice = choose_alignment_heads(model, run.data.train_set, run.data.dev_set.encoded)
+    choice = choose_alignment_heads(model, run.data.train_set, run.data.dev_sets[0].encoded)
     if choice is None:
         return
     info = replace(weights_info(run.directory), alignment=choice.heads)
@@ -152,9 +156,7 @@ def _export(run: Run) -> None:
     listener = run.context.listener
     listener(Activity("exporting to CTranslate2"))
     try:
-        shortlist = export_with_shortlist(
-            run.directory, run.data.train_set, run.data.dev_set.scored_pairs
-        )
+        shortlist = export_with_shortlist(run.directory, run.data.train_set, run.data.scored_pairs)
     except NotExportableError as error:
         listener(Notice(str(error)))
         return
@@ -204,7 +206,7 @@ def _translate_dev(
     counter = CountingEngine(loaded.engine)
     translator = LineTranslator(replace(loaded, engine=counter))
     search = replace(translator.options, n_best=1, with_scores=False)
-    found = translator.translate_all([Request(line) for line in dev.source], search)
+    found = translator.translate_all(to_requests(dev), search)
     texts = [candidates[0].text for candidates in found]
     metrics = MetricOptions(
         metrics=(MAIN_METRIC,),

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from mtcli.config.tags import Symbols
 from mtcli.reporting.attention.maps import AttentionMap
 from mtcli.tokenizer import WORD_START
 from mtcli.translation.engines import LoadedEngine
@@ -13,26 +14,35 @@ Attention = Sequence[Sequence[float]]  # [T][S]: weights from target to source p
 Alignment = tuple[tuple[int, int], ...]  # (source word, target word); both counted from 0
 
 
-def compute_attention_maps(loaded: LoadedEngine, line: str) -> list[AttentionMap]:
+def compute_attention_maps(
+    loaded: LoadedEngine, line: str, *, symbols: Symbols = ()
+) -> list[AttentionMap]:
     """Translate one line and return its attention map, or one map per part of a long line.
 
     The engine provides the weights: the mean of the heads that the alignment uses, without the
-    attention to the EOS of the source.
+    attention to the EOS of the source. The tags in `symbols` are among the source pieces.
     """
     import numpy as np
 
-    pieces = loaded.tokenizers.source.tokenize(line)
     maps = []
-    parts = split_line(pieces, loaded.max_pieces)
+    parts = split_with_tags(loaded, line, symbols)
     for part in parts:
         best, n_source = translate_part(loaded, part, with_alignment=True), len(part.pieces)
         assert best.attention is not None  # because of with_alignment
         weights = np.array([row[:n_source] for row in best.attention], dtype=np.float32)
-        source = line if len(parts) == 1 else loaded.tokenizers.source.detokenize(part.pieces)
+        untagged = part.pieces[len(symbols) :]
+        source = line if len(parts) == 1 else loaded.tokenizers.source.detokenize(untagged)
         target = replace_line_breaks(loaded.tokenizers.target.detokenize(best.pieces))
         weights = weights.reshape(-1, n_source)  # also if there are no target pieces
         maps.append(AttentionMap(source, target, best.pieces, part.pieces, weights))
     return maps
+
+
+def split_with_tags(loaded: LoadedEngine, line: str, symbols: Symbols) -> list[LinePart]:
+    """Return the parts of a line; each of them starts with the tags in `symbols`."""
+    pieces = loaded.tokenizers.source.tokenize(line)
+    parts = split_line(pieces, max(1, loaded.max_pieces - len(symbols)))
+    return [replace(part, pieces=(*symbols, *part.pieces)) for part in parts]
 
 
 def translate_part(

@@ -4,14 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from mtcli.config.tags import Symbols
 from mtcli.errors import DataError, EngineError
 from mtcli.reporting.attention.maps import BOS, EOS, AttentionStack, SentenceAttention
 from mtcli.reporting.attention.picture import svg_picture
 from mtcli.tokenizer import Tokenizers
-from mtcli.translation.alignment import translate_part
+from mtcli.translation.alignment import split_with_tags, translate_part
 from mtcli.translation.engines import LoadedEngine
 from mtcli.translation.engines.base import ScoredPieces
-from mtcli.translation.splitting import LinePart, replace_line_breaks, separator, split_line
+from mtcli.translation.splitting import LinePart, replace_line_breaks, separator
 
 if TYPE_CHECKING:
     from mtcli.models.base import TranslationModel
@@ -34,25 +35,28 @@ class LineAttention:
         return str(svg_picture([part.map() for part in self.parts]))
 
 
-def trace_attention(loaded: LoadedEngine, text: str, reference: str | None = None) -> LineAttention:
+def trace_attention(
+    loaded: LoadedEngine, text: str, reference: str | None = None, *, symbols: Symbols = ()
+) -> LineAttention:
     """Return the attention of all layers and heads when the model translates `text`.
 
     With `reference`, the model is forced to output the reference, and the line is not split. The
-    torch model computes the weights; the engine of `loaded` translates.
+    torch model computes the weights; the engine of `loaded` translates. The tags in `symbols` are
+    among the source pieces.
     """
-    pieces = loaded.tokenizers.source.tokenize(text)
     if loaded.open_model is None:
         raise EngineError(
             "the attention of an ensemble cannot be shown", hint="use the models separately"
         )
     model = loaded.open_model()
     if reference is not None:
+        pieces = loaded.tokenizers.source.tokenize(text)
         target = loaded.tokenizers.target.tokenize(reference)
-        parts = [LinePart(tuple(pieces), is_inside_word=False)] if pieces else []
+        parts = [LinePart((*symbols, *pieces), is_inside_word=False)] if pieces else []
         translations = [ScoredPieces(target, 0.0) for _ in parts]
-        _check_length(model, max(len(pieces), len(target)) + 1)
+        _check_length(model, max(len(symbols) + len(pieces), len(target)) + 1)
     else:
-        parts = split_line(pieces, loaded.max_pieces)
+        parts = split_with_tags(loaded, text, symbols)
         translations = [translate_part(loaded, part) for part in parts]
     traced = tuple(
         _trace(model, loaded.tokenizers, part.pieces, translation)

@@ -49,7 +49,7 @@ class SentenceStatistics:
     ) -> tuple[GroupScore, ...]:
         """Return scores by training frequency of the rarest word of the reference."""
         rarest = (min((counts[w] for w in split_words(r)), default=0) for r in references)
-        return self.group([*map(frequency_class, rarest)], frequency_label)
+        return self.group([*map(frequency_class, rarest)], FREQUENCY_LABELS.__getitem__)
 
     def group_by_document(self, documents: Sequence[str]) -> tuple[GroupScore, ...]:
         """Return scores by document, in the order of the test set."""
@@ -64,17 +64,15 @@ def frequency_class(count: float) -> int:
     return bisect_right(_FREQUENCY_STARTS, count) - 1
 
 
-def frequency_label(index: int) -> str:
-    """Return the range of counts of a frequency class."""
-    return _label(_FREQUENCY_STARTS, index)
-
-
 def _label(starts: Sequence[int], index: int) -> str:
     ends = [next_start - 1 for _, next_start in pairwise(starts)]
     if index == len(starts) - 1:
         return f"{starts[-1]:,}+"
     start, end = starts[index], ends[index]
     return f"{start:,}" if start == end else f"{start:,}-{end:,}"
+
+
+FREQUENCY_LABELS = tuple(_label(_FREQUENCY_STARTS, i) for i in range(len(_FREQUENCY_STARTS)))
 
 
 def word_recall(
@@ -95,7 +93,7 @@ def word_recall(
                 total[frequency_class(counts[word])] += n
     return tuple(
         WordRecall(
-            frequency_label(index),
+            FREQUENCY_LABELS[index],
             in_reference[index],
             _ratio(in_both[index], in_reference[index]),
             in_output[index],

@@ -10,7 +10,10 @@ from operator import and_, or_
 
 from mtcli.data.words import split_words
 
-_URL = re.compile(r"(?:https?://|www\.)[^\s<>\"“”«»]+|[\w.+-]+@[\w-]+\.[\w.-]+")
+# The name in an address has at most 64 characters (RFC 5321). Without the limit and the boundary,
+# the time for a long word would be quadratic.
+_ADDRESS = r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]+\.[\w.-]+"
+_URL = re.compile(rf"(?:https?://|www\.)[^\s<>\"“”«»]+|{_ADDRESS}")
 _URL_END = ".,;:!?)]}'’"
 # A space separates the digits of one number only if exactly three digits follow, as in "1 000".
 _SPACED_DIGITS = re.compile(r"(?<=\d)[\u00a0\u202f ](?=\d{3}(?!\d))")
@@ -79,7 +82,7 @@ def _compare_names(inputs: Sequence[str], references: Sequence[str], output: str
 
 
 def _words(text: str) -> list[str]:
-    return split_words(_URL.sub(" ", text))
+    return split_words(_without_urls(text))
 
 
 def _is_name(word: str) -> bool:
@@ -93,7 +96,7 @@ def _is_abbreviation(word: str) -> bool:
 
 def _numbers(text: str) -> Counter[str]:
     """Return the digits of each number; the marks between them differ between languages."""
-    text = _SPACED_DIGITS.sub("", _URL.sub(" ", text))
+    text = _SPACED_DIGITS.sub("", _without_urls(text))
     return Counter(
         "".join(str(unicodedata.digit(c)) for c in match if c.isdecimal())
         for match in _NUMBER.findall(text)
@@ -105,9 +108,14 @@ def _urls(text: str) -> Counter[str]:
     return Counter(match.rstrip(_URL_END).casefold() for match in _URL.findall(text))
 
 
+def _without_urls(text: str) -> str:
+    """Return a text without URLs; punctuation after a URL is kept."""
+    return _URL.sub(lambda match: f" {match[0][len(match[0].rstrip(_URL_END)) :]}", text)
+
+
 def _punctuation(text: str) -> Counter[str]:
     """Return punctuation marks that most languages use alike."""
-    text = _URL.sub(" ", text).rstrip()
+    text = _without_urls(text).rstrip()
     marks = Counter(_MARKS[c] for c in text if c in _MARKS and _MARKS[c] not in _FINAL_MARKS)
     last = _MARKS.get(text.rstrip(_CLOSING)[-1:])
     if last in _FINAL_MARKS:

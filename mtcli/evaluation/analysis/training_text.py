@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mtcli.data.formats import open_corpora
+from mtcli.data.formats import open_corpus
 from mtcli.data.formats.base import Languages, Row
 from mtcli.data.words import split_words
 from mtcli.evaluation.analysis.results import TrainingInfo
@@ -43,7 +43,7 @@ def read_training_corpus(
     names: Sequence[str], languages: Languages, test_set: TestSet, systems: Sequence[SystemResult]
 ) -> TrainingText:
     """Read a training corpus once; keep only what also occurs in the test set or the outputs."""
-    rows = (row for opened in open_corpora([[n] for n in names], languages) for row in opened.rows)
+    rows = (row for name in names for row in open_corpus([name], languages).rows)
     return _scan(rows, " ".join(names), test_set, systems)
 
 
@@ -51,11 +51,12 @@ def _scan(
     rows: Iterable[Row], origin: str, test_set: TestSet, systems: Sequence[SystemResult]
 ) -> TrainingText:
     wanted = _target_words(test_set, systems)
-    wanted_sources = set(test_set.source or ())
+    wanted_sources = {line for line in test_set.source or () if line.strip()}
     wanted_targets = {
         line
         for lines in (*test_set.references, *(system.hypotheses for system in systems))
         for line in lines
+        if line.strip()
     }
     counts: Counter[str] = Counter()
     sources: set[str] = set()

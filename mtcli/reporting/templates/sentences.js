@@ -197,7 +197,9 @@
 
   const normalize = text => text.normalize("NFC").toLowerCase();
   let searchable = null;  // lower-case text of each line, computed by the first search
+  let timer = 0;
   const update = () => {
+    clearTimeout(timer);  // a later update would close maps and lose the focus
     const query = normalize(search.value.trim()), number = /^#(\d+)$/.exec(query);
     if (query && !searchable) {
       searchable = lines.map(line => normalize([line[0] ?? "", ...line[1], ...line[2]].join("\n")));
@@ -218,7 +220,6 @@
     list.querySelector("h3")?.focus({preventScroll: true});
     byId("sentence-browser").scrollIntoView();
   };
-  let timer = 0;
   search.addEventListener("input", () => {
     clearTimeout(timer);
     timer = setTimeout(update, 120);

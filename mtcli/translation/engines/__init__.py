@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mtcli.config.search import EngineOptions, SearchOptions
+from mtcli.config.tags import ModelTags
 from mtcli.errors import EngineError
+from mtcli.model_dir.tags import model_tags
 from mtcli.tokenizer import Tokenizers, load_tokenizers
 from mtcli.translation.engines.base import Engine
 
@@ -24,6 +26,7 @@ class LoadedEngine:
     max_pieces: int  # longest source in training; longer lines are split
     search: SearchOptions  # default search options of the model
     open_model: Callable[[], "TranslationModel[Any]"] | None = None  # torch model; None: ensemble
+    tags: ModelTags = ModelTags()  # target languages and tags to choose from
 
 
 def open_engine(model: Path, options: EngineOptions, ensemble: Sequence[Path] = ()) -> LoadedEngine:
@@ -56,7 +59,8 @@ def open_engine(model: Path, options: EngineOptions, ensemble: Sequence[Path] = 
             raise
         return _open_torch(model, options, ensemble)
     tokenizers = load_tokenizers(model)
-    return LoadedEngine(engine, tokenizers, manifest.max_pieces, manifest.search, open_model)
+    tags = model_tags(model, tokenizers)
+    return LoadedEngine(engine, tokenizers, manifest.max_pieces, manifest.search, open_model, tags)
 
 
 def _open_torch(model: Path, options: EngineOptions, others: Sequence[Path]) -> LoadedEngine:
@@ -89,4 +93,5 @@ def _open_torch(model: Path, options: EngineOptions, others: Sequence[Path]) -> 
     max_pieces = min(member.config.data.max_length for member in members)
     search = SearchOptions(**first.config.search.model_dump())
     open_model = None if rest else lambda: first.model
-    return LoadedEngine(engine, first.tokenizers, max_pieces, search, open_model)
+    tags = model_tags(model, first.tokenizers)
+    return LoadedEngine(engine, first.tokenizers, max_pieces, search, open_model, tags)

@@ -1,4 +1,4 @@
-"""Interface that all engines implement: search over pieces, and scores of given pieces."""
+"""Interface of the engines, which translate pieces into n-best lists and score given pieces."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -15,6 +15,7 @@ class Source:
 
     pieces: tuple[str, ...]
     prefix: tuple[str, ...] = ()  # forced start of the translation
+    n_tags: int = 0  # number of tags, which are the first pieces
 
 
 @dataclass(frozen=True)
