@@ -21,7 +21,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from mtcli.config.base import CorpusSource
+from mtcli.config.corpora import CorpusSource
 from mtcli.config.rnn import RnnConfig
 from mtcli.config.sections import TokenizerConfig
 from mtcli.data.batches import Batch, BatchStream

@@ -3,7 +3,8 @@
 import io
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -54,6 +55,13 @@ class Tokenizer:
         return SpecialIds(
             processor.pad_id(), processor.unk_id(), processor.bos_id(), processor.eos_id()
         )
+
+    @cached_property
+    def tags(self) -> tuple[str, ...]:
+        """Control symbols other than padding, BOS and EOS; no text is encoded as one of them."""
+        special = {*astuple(self.special)}
+        ids = (i for i in range(len(self)) if self._processor.is_control(i) and i not in special)
+        return tuple(self.vocabulary[i] for i in ids)
 
     def tokenize(self, text: str) -> list[str]:
         """Return the pieces of `text`."""
@@ -156,13 +164,19 @@ def normalizer(rule: str) -> Callable[[str], str]:
 
 
 def train_tokenizers(
-    source: Sequence[str], target: Sequence[str], options: "TokenizerConfig"
+    source: Sequence[str],
+    target: Sequence[str],
+    options: "TokenizerConfig",
+    tags: Sequence[str] = (),
 ) -> Tokenizers:
-    """Train one tokenizer for both languages, or one for each."""
+    """Train one tokenizer for both languages, or one for each.
+
+    `tags` become control symbols of the source vocabulary.
+    """
     if options.is_shared:
-        shared = _train([*source, *target], options)
+        shared = _train([*source, *target], options, tags)
         return Tokenizers(shared, shared)
-    return Tokenizers(_train(source, options), _train(target, options))
+    return Tokenizers(_train(source, options, tags), _train(target, options))
 
 
 def load_trained_tokenizer(path: Path) -> Tokenizers:
@@ -233,7 +247,7 @@ def _load(path: Path) -> Tokenizer:
         ) from error
 
 
-def _train(lines: Sequence[str], options: "TokenizerConfig") -> Tokenizer:
+def _train(lines: Sequence[str], options: "TokenizerConfig", tags: Sequence[str] = ()) -> Tokenizer:
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -249,6 +263,8 @@ def _train(lines: Sequence[str], options: "TokenizerConfig") -> Tokenizer:
             unk_id=DEFAULT_SPECIAL_IDS.unk,
             bos_id=DEFAULT_SPECIAL_IDS.bos,
             eos_id=DEFAULT_SPECIAL_IDS.eos,
+            # Not user_defined_symbols, which a text could contain.
+            control_symbols=list(tags),
             # SentencePiece skips longer lines; its default limit is 4192 bytes.
             max_sentence_length=max(4192, max(len(line.encode()) for line in lines)),
             minloglevel=2,

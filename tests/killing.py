@@ -113,7 +113,7 @@ def _install(killer: KillAtWrite) -> None:
     os.truncate = killer.wrap(os.truncate, no_path)
     shutil.rmtree = killer.wrap(shutil.rmtree, no_path)
     weights.save_file = killer.wrap(weights.save_file, second_argument)
-    preparation._write_blocks = killer.wrap(preparation._write_blocks, ids_file)
+    preparation.write_ids = killer.wrap(preparation.write_ids, ids_file)
     log.append_bytes = killer.wrap(log.append_bytes, first_argument)
 
 

@@ -18,7 +18,7 @@ import killing
 from conftest import tiny_pairs
 from launching import run_in_processes
 from mtcli.config.load import with_overrides
-from mtcli.data import streaming
+from mtcli.data import id_files, streaming
 from mtcli.data.batches import BatchStream, DataPosition
 from mtcli.data.cache import DataCache
 from mtcli.data.corpus import CorpusReader
@@ -27,7 +27,7 @@ from mtcli.errors import CheckpointError, ConfigError, DataError
 from mtcli.model_dir.directory import load_saved_config
 from mtcli.reporting.events import Finished, Notice, StepDone, Stopped
 from mtcli.tokenizer import load_trained_tokenizer
-from mtcli.training import open_run, preparation
+from mtcli.training import open_run
 from mtcli.training.preparation import Preparation
 from mtcli.training.run import RunOptions, train_run
 from mtcli.training.run_state import RunContext
@@ -59,7 +59,7 @@ def test_every_format_gives_the_same_batches(tiny_config, tmp_path, name):
     plain = with_overrides(tiny_config, LANGUAGES)
     found, expected = prepare(config, tmp_path / "1"), prepare(plain, tmp_path / "2")
     assert batches(found) == batches(expected)
-    assert found.dev_set.scored_pairs == expected.dev_set.scored_pairs
+    assert found.dev_sets[0].scored_pairs == expected.dev_sets[0].scored_pairs
     assert found.tokenizers.files() == expected.tokenizers.files()
 
 
@@ -150,7 +150,7 @@ def test_a_second_preparation_does_not_read_the_corpus(tiny_config, tmp_path, mo
     second = prepare(tiny_config, tmp_path / "cache", second_notices.append)
     assert batches(first) == batches(second)
     assert first.tokenizers.files() == second.tokenizers.files()
-    assert first.dev_set.scored_pairs == second.dev_set.scored_pairs
+    assert first.dev_sets[0].scored_pairs == second.dev_sets[0].scored_pairs
     assert first_notices == second_notices
 
 
@@ -173,7 +173,7 @@ def test_changed_settings_do_not_reuse_stale_cache_entries(tiny_config, tmp_path
     found = prepare(config, tmp_path / "cache")
     expected = prepare(config, tmp_path / "other")
     assert batches(found) == batches(expected)
-    assert found.dev_set.scored_pairs == expected.dev_set.scored_pairs
+    assert found.dev_sets[0].scored_pairs == expected.dev_sets[0].scored_pairs
 
 
 def test_a_changed_corpus_is_read_again(tiny_config, tmp_path):
@@ -239,9 +239,9 @@ def test_an_error_leaves_no_cache(tiny_config, tmp_path):
 
 
 def test_token_ids_of_large_vocabularies_are_stored_with_more_bits(tokenizers, monkeypatch):
-    assert preparation._id_type(tokenizers) is np.uint16
+    assert id_files._id_type(tokenizers) is np.uint16
     monkeypatch.setattr(type(tokenizers.source), "__len__", lambda _: 2**16 + 1)
-    assert preparation._id_type(tokenizers) is np.int32
+    assert id_files._id_type(tokenizers) is np.int32
 
 
 @pytest.mark.long
@@ -367,7 +367,7 @@ def test_a_streamed_epoch_contains_every_pair_once_except_the_dev_pairs(streamin
     expected = prepare(
         with_overrides(streaming_config, [("data.streaming", False)]), tmp_path / "x"
     )
-    assert len(sentences) == 60 - len(data.dev_set.scored_pairs)
+    assert len(sentences) == 60 - len(data.dev_sets[0].scored_pairs)
     assert len(set(zip(sentences, targets, strict=True))) == len(sentences)
     assert len(expected.train_set) == len(sentences)
 
@@ -436,7 +436,7 @@ def test_streaming_excludes_the_pairs_in_the_dev_files(streaming_config, tmp_pat
     config = with_overrides(streaming_config, [("data.dev", [str(path) for path in dev])])
     data = stream(config, tmp_path)
     assert sum(map(len, data.stream.blocks())) == 50
-    assert len(data.dev_set.scored_pairs) == 10
+    assert len(data.dev_sets[0].scored_pairs) == 10
 
 
 def test_a_finished_streaming_run_is_complete(streaming_config, tmp_path):

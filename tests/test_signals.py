@@ -158,7 +158,7 @@ def test_an_error_after_a_signal_is_reported_as_the_signal(tiny_config, tmp_path
         except Interrupted as error:  # as numpy does during its import
             raise ImportError("damaged") from error
 
-    monkeypatch.setattr("mtcli.data.corpus.open_corpora", fail)
+    monkeypatch.setattr("mtcli.data.corpus.open_entries", fail)
     assert train_run(tiny_config, tmp_path / "run", ignore) == Stopped(0, signal.SIGTERM)
 
 

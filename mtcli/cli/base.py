@@ -123,6 +123,24 @@ TargetLang = Annotated[
         rich_help_panel=INPUT_OUTPUT,
     ),
 ]
+To = Annotated[
+    str | None,
+    typer.Option(
+        metavar="LANG",
+        help="Target language of a model with several target languages.",
+        show_default="the only one",
+        rich_help_panel=INPUT_OUTPUT,
+    ),
+]
+Tag = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TAG",
+        help="Tag in front of every source, for a model trained with tags.",
+        show_default="none",
+        rich_help_panel=INPUT_OUTPUT,
+    ),
+]
 OutputDirectory = Annotated[
     Path,
     typer.Option(

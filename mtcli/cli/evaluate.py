@@ -11,7 +11,8 @@ import typer
 
 from mtcli.cli import metric_options as metric_opts
 from mtcli.cli import options as opts
-from mtcli.cli.base import Command, Quiet, SourceLang, TargetLang, app
+from mtcli.cli import report_options as report_opts
+from mtcli.cli.base import Command, Quiet, SourceLang, Tag, TargetLang, To, app
 from mtcli.cli.progress import progress_bar
 from mtcli.config.metrics import (
     DEFAULT_METRICS,
@@ -20,6 +21,7 @@ from mtcli.config.metrics import (
     MetricOptions,
     TestOptions,
 )
+from mtcli.config.report import DEFAULT_MAPS, ReportOptions
 from mtcli.config.search import EngineOptions
 
 _METRIC_OPTIONS = ("metric", "tokenize", "smooth_method", "smooth_value", "test")
@@ -78,8 +80,11 @@ def evaluate(
     output: metric_opts.Outputs = [],
     source_lang: SourceLang = None,
     target_lang: TargetLang = None,
+    to: To = None,
+    tag: Tag = None,
     format_: metric_opts.ResultFormat = None,
     as_json: metric_opts.AsJson = False,
+    report: report_opts.Report = None,
     quiet: Quiet = False,
     test_set: metric_opts.TestSetName = None,
     pair: metric_opts.Pair = None,
@@ -106,6 +111,8 @@ def evaluate(
     test: metric_opts.TestMethod = "bootstrap",
     trials: metric_opts.Trials = None,
     resampling_seed: metric_opts.ResamplingSeed = DEFAULT_SEED,
+    maps: report_opts.Maps = DEFAULT_MAPS,
+    map_line: report_opts.MapLines = [],
     beam_size: opts.BeamSize = None,
     length_penalty: opts.LengthPenalty = None,
     engine: opts.EngineName = "auto",
@@ -117,7 +124,7 @@ def evaluate(
     """Score translations with BLEU, chrF, chrF++ and TER, and compare systems."""
     format_ = "json" if as_json else format_ or "text"
     opts.check_choice("format", format_, metric_opts.RESULT_FORMATS)
-    inputs = _Inputs(files, hypothesis, compare, output, source_lang, target_lang)
+    inputs = _Inputs(files, hypothesis, compare, output, source_lang, target_lang or to)
     named = _TestSetOptions(test_set, pair, origlang, subset)
     _check_usage(inputs, named, trials)
     _check_analysis(analysis, train_corpus, format_)
@@ -141,6 +148,7 @@ def evaluate(
             seed=resampling_seed,
         )
         significance = TestOptions(test, trials, resampling_seed)
+    report_options = _report_options(report, maps, map_line)
     engine_options = EngineOptions(
         engine=engine,
         device=device,
@@ -153,18 +161,25 @@ def evaluate(
     with opts.name_options_in_errors(typed):
         request = replace(
             _request(inputs, named, metrics, significance, engine_options, typed),
+            to=to,
+            tag=tag,
             has_analysis=analysis,
             train_corpora=tuple(train_corpus),
         )
         from mtcli.evaluation.request import run_evaluation
         from mtcli.evaluation.tables import FORMATS
 
-        result = run_evaluation(request, _listener(is_quiet=quiet))
+        listener = _listener(is_quiet=quiet)
+        result = run_evaluation(request, listener)
     typer.echo(FORMATS[format_](result))
     if analysis and format_ == "text":
         from mtcli.evaluation.analysis.tables import format_analysis
 
         typer.echo(f"\n{format_analysis(result)}")
+    if report_options:
+        from mtcli.evaluation.write_report import write_report
+
+        write_report(result, request, report_options, listener.notify)
 
 
 def _check_analysis(is_wanted: bool, train_corpora: list[str], format_: str) -> None:
@@ -173,6 +188,20 @@ def _check_analysis(is_wanted: bool, train_corpora: list[str], format_: str) -> 
         raise typer.BadParameter("--train-corpus requires --analysis")
     if is_wanted and format_ not in ("text", "json"):
         raise typer.BadParameter(f"--analysis requires --format text or json, not {format_}")
+
+
+def _report_options(path: Path | None, n_maps: int, map_lines: list[int]) -> ReportOptions | None:
+    """Return the options of the report; raise an error if its file must not be replaced."""
+    if path is None:
+        if map_lines or n_maps != DEFAULT_MAPS:
+            option = "--map-line" if map_lines else "--maps"
+            raise typer.BadParameter(f"{option} requires --report")
+        return None
+    from mtcli.reporting.pages import check_page_path
+
+    check_page_path(path)
+    with opts.name_options_in_errors(("maps", "map_line")):
+        return ReportOptions(path, n_maps, tuple(map_lines))
 
 
 def _check_usage(inputs: _Inputs, named: _TestSetOptions, trials: int | None) -> None:

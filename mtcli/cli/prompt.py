@@ -61,8 +61,11 @@ def handle_line(translator: Translator, line: str, options: SearchOptions) -> Re
         case "quit" | "q":
             return Response([], options, is_quit=True)
         case "help" | "h":
-            text = _HELP.format(beam_size=options.beam_size, n_best=options.n_best)
-            return Response([text], options)
+            return Response([_help(translator, options)], options)
+        case "to":
+            translator.tags.check(value.strip(), None)
+            translator.to = value.strip()
+            return Response([], options)
         case "alignment":
             return Response([], replace(options, with_alignment=not options.with_alignment))
         case "beam" | "best" if value.strip().isdecimal() and int(value):
@@ -71,6 +74,15 @@ def handle_line(translator: Translator, line: str, options: SearchOptions) -> Re
             return Response([f":{name} requires a number, such as :{name} 5"], options)
         case _:
             return Response([f"unknown command :{name}; type :help for a list"], options)
+
+
+def _help(translator: Translator, options: SearchOptions) -> str:
+    """Return the help text; only models with several target languages have :to."""
+    text = _HELP.format(beam_size=options.beam_size, n_best=options.n_best)
+    if languages := ", ".join(translator.tags.languages):
+        now = translator.to or "not set"
+        text += f"\n  :to LANG      set the target language: {languages} (now {now})"
+    return text
 
 
 def _with_number(options: SearchOptions, name: str, number: int) -> SearchOptions:

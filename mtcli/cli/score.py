@@ -18,7 +18,9 @@ from mtcli.cli.base import (
     ModelDirectory,
     Quiet,
     SourceLang,
+    Tag,
     TargetLang,
+    To,
     app,
 )
 from mtcli.cli.completion import complete
@@ -85,6 +87,8 @@ def score(
     ] = False,
     source_lang: SourceLang = None,
     target_lang: TargetLang = None,
+    to: To = None,
+    tag: Tag = None,
     quiet: Quiet = False,
     length_penalty: Annotated[
         float,
@@ -132,10 +136,11 @@ def score(
         engine=engine, device=device, quantization=quantization, threads=threads, shortlist=False
     )
     opts.check_engine_options(engine_options)
-    corpus = open_corpus(files, _languages(model, source_lang, target_lang))
+    corpus = open_corpus(files, _languages(model, source_lang, target_lang or to))
     notify = _ignore if quiet else functools.partial(typer.echo, err=True)
     with opts.name_options_in_errors(["max_pieces"]):
-        scorer = PairScorer(open_engine(model, engine_options, ensemble), max_pieces=max_pieces)
+        loaded = open_engine(model, engine_options, ensemble)
+        scorer = PairScorer(loaded, max_pieces=max_pieces, to=to, tag=tag)
     with open_output(output, corpus.files) as out:
         lines = _OutputLines(
             out, ScoreFormat(format_, length_penalty, with_tokens=token_scores), only_totals=totals

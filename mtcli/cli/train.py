@@ -5,9 +5,8 @@ import functools
 import math
 import os
 import sys
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,13 +21,14 @@ from mtcli.cli.base import (
     app,
 )
 from mtcli.cli.completion import complete_recipe
+from mtcli.cli.corpora import dev_corpora, training_corpora
 from mtcli.cli.launcher import launch_processes
+from mtcli.cli.settings import command_settings, lacks_corpus, recipe_settings
 from mtcli.signals import raise_on_signals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mtcli.config.load import Setting
     from mtcli.config.sections import Config
     from mtcli.planning.resolve import TrainRequest
     from mtcli.reporting.display import TolerantDisplay
@@ -58,7 +58,8 @@ def train(
         typer.Argument(
             metavar="[SOURCE TARGET | CORPUS]",
             help="Two line-aligned text files, or one corpus in another format, such as "
-            "train.tsv.gz, memory.tmx or hf:wmt/wmt14/de-en.",
+            "train.tsv.gz, memory.tmx or hf:wmt/wmt14/de-en; options are written as in a config: "
+            "'{corpus: train.tsv, to: de}'.",
             show_default="from --config",
         ),
     ] = None,
@@ -83,14 +84,14 @@ def train(
         ),
     ] = None,
     dev_corpus: Annotated[
-        str | None,
+        list[str],
         typer.Option(
             metavar="NAME",
-            help="Dev set in any format; use it instead of --dev.",
+            help="Dev set in any format, instead of --dev; repeatable for several dev sets.",
             show_default="none",
             rich_help_panel=INPUT_OUTPUT,
         ),
-    ] = None,
+    ] = [],
     source_lang: SourceLang = None,
     target_lang: TargetLang = None,
     cache: Annotated[
@@ -192,16 +193,16 @@ def train(
     if stop_after is not None and math.isnan(stop_after):  # Typer accepts NaN in every range
         raise typer.BadParameter("--stop-after nan: must be a number of minutes")
     data = {
-        "data.train": _corpora(corpus or [], more),
-        "data.dev": [*map(str, dev)] if dev else dev_corpus,
+        "data.train": training_corpora(corpus or [], more),
+        "data.dev": dev_corpora(dev, dev_corpus),
         "data.source_lang": source_lang,
         "data.target_lang": target_lang,
     }
-    settings = _settings(data, minutes, overrides)
+    settings = command_settings(data, minutes, overrides)
     path = find_config(config) if config else None
-    lacks_corpus = dry_run and _lacks_corpus(path, settings)
-    if not lacks_corpus:
-        settings = [*_recipe_settings(path, settings), *settings]
+    has_corpus = not (dry_run and lacks_corpus(path, settings))
+    if has_corpus:
+        settings = [*recipe_settings(path, settings), *settings]
     request = TrainRequest(out, path, settings, parent, fresh, cache=cache)
     if processes > 1 and "RANK" not in os.environ and not dry_run:
         _check_output(out)
@@ -210,7 +211,7 @@ def train(
     with contextlib.closing(_open_display(is_quiet=is_quiet, is_verbose=verbose)) as display:
         request.reader.on_progress = _on_reading(display)
         if dry_run:
-            _print_plan(request, has_corpus=not lacks_corpus)
+            _print_plan(request, has_corpus=has_corpus)
             return
         _check_output(out)  # before the corpus is read
         resolved, plan = _resolve_config(request)
@@ -256,49 +257,6 @@ def _on_reading(display: "TolerantDisplay") -> "Callable[[int, float | None], No
     return functools.partial(PreparationProgress(display), "reading")
 
 
-def _corpora(names: Sequence[str], more: Sequence[str]) -> Any:
-    """Return the value of data.train for the command-line corpora; None if there are none."""
-    first = list(names) if len(names) == 2 else "".join(names)
-    if not more:
-        return first or None
-    return [{"corpus": corpus} for corpus in (first, *more) if corpus]
-
-
-def _settings(
-    data: Mapping[str, Any], minutes: float | None, overrides: list[str]
-) -> "list[Setting]":
-    """Return the settings from the command line; later ones win."""
-    from mtcli.config.load import CommandLineSetting, parse_override
-
-    settings: list[Setting] = [(key, value) for key, value in data.items() if value is not None]
-    if minutes is not None:
-        settings.append(CommandLineSetting("train.minutes", minutes, f"--minutes {minutes:g}"))
-    return [*settings, *map(parse_override, overrides)]
-
-
-def _recipe_settings(path: Path | None, settings: "Sequence[Setting]") -> "list[Setting]":
-    """Return settings that remove the dev set of a recipe if the user specifies a corpus."""
-    from mtcli.config.recipes import recipe_at
-
-    recipe = recipe_at(path) if path else None
-    if recipe is None:
-        return []
-    keys = {key for key, _ in settings}
-    if keys.isdisjoint({"data", "data.train"}):
-        recipe.check_corpus(has_dev="data.dev" in keys)
-        return []
-    return [("data.dev", None)]  # a later --dev wins
-
-
-def _lacks_corpus(path: Path | None, settings: "Sequence[Setting]") -> bool:
-    """Return whether the corpus is that of a recipe, and is not in the current directory."""
-    from mtcli.config.recipes import recipe_at
-
-    recipe = recipe_at(path) if path else None
-    is_named = any(key in ("data", "data.train", "data.dev") for key, _ in settings)
-    return recipe is not None and not is_named and bool(recipe.missing_files())
-
-
 def _print_result(result: "Finished | Stopped", request: "TrainRequest") -> None:
     """Print the score of a finished run, or exit with the signal's code if the run was stopped."""
     from mtcli.distributed import is_first_process
@@ -321,17 +279,28 @@ def _launch(n_processes: int) -> int:
 
 
 def _print_plan(request: "TrainRequest", *, has_corpus: bool) -> None:
-    """Print the plan for a run without importing torch."""
+    """Print the plan for a run, and what its filters drop, without importing torch."""
     from mtcli.planning.plan import plan_lines
     from mtcli.planning.resolve import plan_for, plan_without_corpus
+    from mtcli.training.preview import preview_data
 
-    if has_corpus:
-        plan = plan_for(request, lambda text: typer.echo(text, err=True))
-    else:
+    if not has_corpus:
         typer.echo("no corpus is given: this plan assumes one of the size of WMT 2014", err=True)
-        plan = plan_without_corpus(request)
+        for line in plan_lines(plan_without_corpus(request)):
+            typer.echo(line)
+        return
+    notices: list[str] = []
+
+    def notify(text: str) -> None:
+        notices.append(text)
+        typer.echo(text, err=True)
+
+    plan = plan_for(request, notify)
     for line in plan_lines(plan):
         typer.echo(line)
+    for text in preview_data(plan.config, request.reader, request.cache):
+        if text.removeprefix("training: ") not in notices:  # the plan has read the same corpus
+            typer.echo(text, err=True)
 
 
 def _resolve_config(request: "TrainRequest") -> "tuple[Config, list[str]]":

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mtcli.cli import options as opts
-from mtcli.cli.base import INTERRUPTED, Command, ModelDirectory, Quiet, app
+from mtcli.cli.base import INTERRUPTED, Command, ModelDirectory, Quiet, Tag, To, app
 from mtcli.cli.line_files import open_file, open_output
 from mtcli.cli.progress import can_show_bar, progress_bar
 from mtcli.config.search import FORMATS, EngineOptions, Sampling, SearchOptions
@@ -43,6 +43,8 @@ def translate(
     input_format: opts.InputFormat = "text",
     field: opts.Field = "text",
     prefix: opts.Prefix = False,
+    to: To = None,
+    tag: Tag = None,
     n_best: opts.NBest = None,
     scores: opts.Scores = False,
     alignment: opts.Alignment = False,
@@ -102,7 +104,12 @@ def translate(
     io_options.check(has_extras=scores or alignment or (n_best or 1) > 1)
     opts.check_engine_options(engine_options)
     translator = Translator(
-        model, engine=engine_options, ensemble=ensemble, batch_tokens=batch_tokens
+        model,
+        engine=engine_options,
+        ensemble=ensemble,
+        batch_tokens=batch_tokens,
+        to=to,
+        tag=tag,
     )
     options = opts.override(translator.options, search)
     with opts.name_options_in_errors([name for name, value in search.items() if value is not None]):
@@ -112,10 +119,13 @@ def translate(
 
         run_prompt(translator, options)
         return
+    if input_format != "jsonl":  # lines in jsonl can have a target language
+        translator.tags.symbols(to, tag)
     with contextlib.ExitStack() as stack:
         inputs = [*_inputs(files, stack, fill_batches=seed is not None)]
         out = stack.enter_context(open_output(output, [source.file for source in inputs]))
-        _translate(translator, inputs, out, options, io_options.formats(options), is_quiet=quiet)
+        formats = io_options.formats(options, translator)
+        _translate(translator, inputs, out, options, formats, is_quiet=quiet)
 
 
 @dataclass(frozen=True)
@@ -143,7 +153,7 @@ class IoOptions:
                 "--field cannot be translation: the output already has this field"
             )
 
-    def formats(self, options: SearchOptions) -> "Formats":
+    def formats(self, options: SearchOptions, translator: "Translator") -> "Formats":
         """Return the input and output formats for these search options."""
         from mtcli.translation.formats import Formats
 
@@ -158,6 +168,8 @@ class IoOptions:
             with_scores=options.with_scores,
             with_alignment=options.with_alignment,
             n_best=options.n_best,
+            tags=translator.tags,
+            to=translator.to,
         )
 
 

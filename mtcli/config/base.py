@@ -1,13 +1,10 @@
-"""Base classes of the config sections: field types, `CorpusSource`, `Section`, `ModelConfig`."""
+"""Base classes of the config sections: field types, `Section`, `ModelConfig`."""
 
-import re
 from abc import abstractmethod
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler
-from pydantic_core import CoreSchema, core_schema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 
 def _reject_boolean(value: Any) -> Any:
@@ -19,101 +16,6 @@ def _reject_boolean(value: Any) -> Any:
 Int = Annotated[int, BeforeValidator(_reject_boolean)]
 Float = Annotated[float, BeforeValidator(_reject_boolean)]
 Beta = Annotated[Float, Field(ge=0, lt=1)]
-
-
-_NAME = re.compile(r"([a-z]+:)?(.*?)(#[^/]*)?", re.DOTALL)
-
-CorpusNames = tuple[str, ...]  # one corpus: its name, or two line-aligned text files
-
-
-@dataclass(frozen=True)
-class CorpusSource:
-    """Corpora of a training or dev set, read one after the other.
-
-    In YAML, this is a corpus name, a list of two text files, or a list of mappings with the key
-    `corpus`. `docs/corpora.md` describes the names.
-    """
-
-    corpora: tuple[CorpusNames, ...]
-
-    def __str__(self) -> str:
-        return ", ".join(" and ".join(names) for names in self.corpora)
-
-    @property
-    def text_files(self) -> tuple[Path, ...]:
-        """Files of all corpora that consist of two text files."""
-        return tuple(Path(name) for names in self.corpora if len(names) == 2 for name in names)
-
-    @property
-    def languages(self) -> tuple[str, str] | None:
-        """Languages of two text files, taken from the file names; None for other corpora."""
-        if len(self.corpora[0]) != 2:
-            return None
-        source, target = (Path(name).name for name in self.corpora[0])
-        return _language(source), _language(target)
-
-    def strip_absolute_paths(self) -> "CorpusSource":
-        """Replace absolute paths with file names."""
-        return CorpusSource(tuple(tuple(map(_strip_directory, names)) for names in self.corpora))
-
-    def to_yaml(self) -> Any:
-        """Return the corpora in the form used in configuration files."""
-        values = [list(names) if len(names) == 2 else names[0] for names in self.corpora]
-        return values[0] if len(values) == 1 else [{"corpus": value} for value in values]
-
-    @classmethod
-    def parse(cls, value: Any) -> "CorpusSource":
-        """Return the corpora in a configuration value; raise `ValueError` if it is invalid."""
-        if isinstance(value, CorpusSource):
-            return value
-        is_list = isinstance(value, list) and any(isinstance(item, dict) for item in value)
-        names = [
-            (corpus,) if isinstance(corpus, str) else corpus
-            for corpus in (map(_mapped_corpus, value) if is_list else [value])
-        ]
-        if not all(_is_corpus(c) for c in names):
-            has_boolean = any(isinstance(name, bool) for c in names if _is_list(c) for name in c)
-            reason = "; YAML reads no, yes, on and off as booleans; put names in quotes"
-            raise ValueError(
-                "must be a corpus name, two files [source, target], or a list of mappings such as "
-                f"{{corpus: NAME}} (got {value!r}){reason if has_boolean else ''}"
-            )
-        return cls(tuple(tuple(map(str, c)) for c in names))
-
-    @classmethod
-    def __get_pydantic_core_schema__(cls, _: Any, __: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_plain_validator_function(
-            cls.parse,
-            serialization=core_schema.plain_serializer_function_ser_schema(cls.to_yaml),
-        )
-
-
-def _mapped_corpus(item: Any) -> Any:
-    """Return the value of {corpus: VALUE}; None if `item` has a different form."""
-    return item["corpus"] if isinstance(item, dict) and item.keys() == {"corpus"} else None
-
-
-def _is_list(value: Any) -> bool:
-    return isinstance(value, list | tuple)
-
-
-def _is_corpus(names: Any) -> bool:
-    return (
-        _is_list(names)
-        and len(names) in (1, 2)
-        and all(isinstance(name, str | Path) and str(name) for name in names)
-    )
-
-
-def _strip_directory(name: str) -> str:
-    """Remove the directory from a corpus name `[FORMAT:]PATH[#SELECTION]` with an absolute path."""
-    prefix, path, selection = _NAME.fullmatch(name).groups("")  # type: ignore[union-attr]
-    return f"{prefix}{Path(path).name}{selection}" if Path(path).is_absolute() else name
-
-
-def _language(file_name: str) -> str:
-    suffix = file_name.rpartition(".")[2]
-    return suffix if len(suffix) in (2, 3) and suffix != "txt" else file_name
 
 
 class Section(BaseModel):
@@ -141,6 +43,14 @@ class LinearGroup:
     def n_parameters(self) -> int:
         """Total number of parameters in all layers."""
         return self.n_layers * self.rows * (self.columns + self.n_biases)
+
+
+@dataclass(frozen=True)
+class AlignmentHeads:
+    """Heads of one layer whose mean attention to the source gives the alignment."""
+
+    layer: int  # counted from 0, like the heads
+    heads: tuple[int, ...]
 
 
 class ModelConfig(Section):
@@ -189,6 +99,16 @@ class ModelConfig(Section):
     def n_positions(self) -> int | None:
         """Maximum length of a source or target; None means unlimited."""
         return None
+
+    @property
+    def default_alignment_heads(self) -> AlignmentHeads | None:
+        """Heads that give the alignment unless training chose others; None: nothing to choose."""
+        return None
+
+    @property
+    def n_alignment_layers(self) -> int:
+        """Number of layers whose attention to the source can give the alignment."""
+        return 0
 
     def check_length(self, max_length: int) -> None:
         """Raise `ValueError` if the model has no positions for `max_length` pieces."""

@@ -7,6 +7,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from mtcli.config.filters import FilterConfig
 from mtcli.config.problems import Problem, explain_errors, explain_unknown_key, find_problems
 from mtcli.config.sections import Config
 from mtcli.config.yaml_errors import YAML_ERRORS, describe_yaml_error
@@ -39,14 +40,25 @@ def read_sections(path: Path) -> dict[str, Any]:
     tree = _read(path)
     if not isinstance(tree, dict):
         raise ConfigError(f"{path} is not a configuration: expected sections, got {tree!r}")
-    # The config.yaml of a model is a configuration with metadata.
+    is_saved = tree.keys() >= set(METADATA_KEYS)  # the config.yaml of a model
     tree = {key: value for key, value in tree.items() if key not in METADATA_KEYS}
     if not tree:
         raise ConfigError(
             f"{path} has no settings",
             hint="add settings, or omit --config to let mtcli choose them",
         )
-    return tree
+    return with_saved_defaults(tree) if is_saved else tree
+
+
+def with_saved_defaults(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the content of a model's config.yaml with settings that formats 1 and 2 lack.
+
+    Their runs had no filters and used the BLEU tokenizer 13a for all languages.
+    """
+    saved = {"filters": FilterConfig.none().model_dump(mode="json"), **tree}
+    if isinstance(train := saved.get("train"), dict):
+        saved["train"] = {"bleu_tokenizer": "13a", **train}
+    return saved
 
 
 def with_overrides(config: Config, settings: Iterable[Setting]) -> Config:
@@ -72,7 +84,7 @@ def parse_override(text: str) -> CommandLineSetting:
             f"--set {text} is not of the form section.key=value",
             hint="for example: --set train.steps=500",
         )
-    return CommandLineSetting(key, _parse(value, origin=f"--set {key}"), f"--set {text}")
+    return CommandLineSetting(key, parse_yaml(value, origin=f"--set {key}"), f"--set {text}")
 
 
 def validate(tree: Any, settings: Iterable[Setting] = (), *, origin: str) -> Config:
@@ -182,15 +194,15 @@ def _read(path: Path) -> Any:
         ) from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is not UTF-8 text") from error
-    tree = _parse(text, origin=str(path)) or {}
+    tree = parse_yaml(text, origin=str(path)) or {}
     if not isinstance(tree, dict):
         return tree
     # A section whose keys are all commented out is empty, not null.
     return {key: {} if value is None else value for key, value in tree.items()}
 
 
-def _parse(text: str, *, origin: str) -> Any:
-    """Parse YAML from a file or from --set."""
+def parse_yaml(text: str, *, origin: str) -> Any:
+    """Return the value in a YAML text; `origin` names it in errors."""
     try:
         return yaml.safe_load(text)
     except YAML_ERRORS as error:

@@ -13,6 +13,7 @@ from mtcli.errors import OptionsError
 
 FORMATS = ("text", "tsv", "jsonl")
 ENGINES = ("auto", "ctranslate2", "torch")
+ATTENTION_KINDS = ("cross", "decoder", "encoder")
 QUANTIZATIONS = ("int8", "int16", "float32", "float16", "bfloat16")
 _MAX_INT = 2**31 - 1
 

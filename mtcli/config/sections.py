@@ -10,10 +10,13 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
-from mtcli.config.base import Beta, CorpusSource, Float, Int, ModelConfig, Section
+from mtcli.config.base import Beta, Float, Int, ModelConfig, Section
+from mtcli.config.corpora import CorpusSource
+from mtcli.config.filters import FilterConfig
 from mtcli.config.metrics import BLEU_TOKENIZERS
 from mtcli.config.rnn import RnnConfig
 from mtcli.config.search import SEARCH_LIMITS, SearchOptions
+from mtcli.config.tags import Symbols, symbols_for
 from mtcli.config.transformers import DecoderOnlyConfig, TransformerConfig
 
 
@@ -41,10 +44,14 @@ class DataConfig(Section):
 
     train: CorpusSource
     """Training corpus: two line-aligned files, the name of a corpus of another format, or a list of
-    mappings such as {corpus: NAME} for several corpora. Paths are relative to the current
-    directory."""
+    mappings such as {corpus: NAME, weight: 2, tag: bt, to: de} for several corpora or directions
+    (docs/mixing.md). Paths are relative to the current directory."""
     dev: CorpusSource | None = None
-    """Dev corpus for validation, in any format. null: hold out pairs from `train`."""
+    """Dev corpus for validation, in any format, or a list of mappings such as {name: NAME, corpus:
+    NAME} for several dev sets. null: hold out pairs from `train`."""
+    temperature: Float | None = Field(None, ge=1, le=100)
+    """Mix several corpora so that their shares are proportional to size ** (1 / temperature). 1
+    keeps the shares; larger values use small corpora more often. null: only weights count."""
     source_lang: str | None = Field(None, min_length=1)
     """Language code of the source, such as en or pt-BR. null: from file suffixes or the corpus."""
     target_lang: str | None = Field(None, min_length=1)
@@ -66,6 +73,48 @@ class DataConfig(Section):
     streaming: bool = False
     """Train directly from the corpus, without counting or storing its pairs. They are shuffled only
     within blocks, and the first pairs become the dev set. Set `train.steps` or `train.minutes`."""
+
+    @field_validator("train")
+    @classmethod
+    def _check_targets(cls, train: CorpusSource) -> CorpusSource:
+        without = [i for i, entry in enumerate(train.entries, start=1) if not entry.to]
+        if train.targets and without:
+            raise ValueError(f"item {without[0]}: to is missing; if one corpus has it, all need it")
+        return train
+
+    @field_validator("dev")
+    @classmethod
+    def _check_dev_weights(cls, dev: CorpusSource | None) -> CorpusSource | None:
+        for number, entry in enumerate(dev.entries if dev else (), start=1):
+            if entry.weight != 1:
+                raise ValueError(f"item {number}: weight has no effect on a dev set; remove it")
+        return dev
+
+    @model_validator(mode="after")
+    def _check_mixing(self) -> Self:
+        if self.streaming and self.is_mixed:
+            raise ValueError(
+                "data.streaming cannot mix corpora by weight or temperature: their sizes are "
+                "unknown; remove the weights, or data.streaming"
+            )
+        if self.train.targets and (self.source_lang or self.target_lang):
+            raise ValueError(
+                "data.source_lang and data.target_lang cannot be combined with `to`; set "
+                "source_lang and target_lang in the entries of data.train"
+            )
+        return self
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether weights or a temperature change the shares of the corpora."""
+        has_temperature = len(self.train.entries) > 1 and (self.temperature or 1) != 1
+        return has_temperature or any(entry.weight != 1 for entry in self.train.entries)
+
+    @property
+    def symbols(self) -> Symbols:
+        """Symbols of all target languages and tags in `train`."""
+        languages = [symbol for to in self.train.targets for symbol in symbols_for(to, None)]
+        return *languages, *(symbol for tag in self.train.tags for symbol in symbols_for(None, tag))
 
     @property
     def languages(self) -> tuple[str, str] | None:
@@ -150,6 +199,9 @@ class TrainConfig(Section):
     bleu_tokenizer: str | None = None
     """Tokenizer of BLEU in validation, as in sacreBLEU. null: from the target language; 13a for
     languages with spaces between words."""
+    dev_rule: Literal["mean", "worst", "first"] = "mean"
+    """With several dev sets, the score that counts. mean: mean of all sets; worst: the lowest
+    score (the highest loss); first: only the first set."""
     patience: Int | None = Field(None, gt=0)
     """Stop after this many validations without improvement. null disables early stopping."""
     ema: Beta | None = None
@@ -233,6 +285,7 @@ class Config(Section):
     """Complete configuration of a run."""
 
     data: DataConfig
+    filters: FilterConfig = FilterConfig()
     tokenizer: TokenizerConfig = TokenizerConfig()
     model: ModelSection = TransformerConfig()
     train: TrainConfig = TrainConfig()
@@ -245,6 +298,12 @@ class Config(Section):
                 "model.tied_embeddings=all requires a shared vocabulary; "
                 "set model.tied_embeddings=target or tokenizer.is_shared=true"
             )
+        if self.data.streaming and self.filters.duplicates:
+            raise ValueError(
+                "data.streaming cannot find duplicates; set filters.duplicates=null, or remove "
+                "data.streaming"
+            )
+        self._check_dev_tags()
         if self.search.max_length < self.data.max_length:
             raise ValueError(
                 f"search.max_length={self.search.max_length} is smaller than "
@@ -252,3 +311,16 @@ class Config(Section):
             )
         self.model.check_length(max(self.data.max_length + 1, self.search.max_length))
         return self
+
+    def _check_dev_tags(self) -> None:
+        """Raise `ValueError` for a dev set with a tag that the new vocabulary will not have."""
+        if self.train.start_from or self.tokenizer.model or self.data.dev is None:
+            return  # checked when the vocabulary has been loaded
+        train = self.data.train
+        for number, entry in enumerate(self.data.dev.entries, start=1):
+            if entry.to and entry.to not in train.targets:
+                raise ValueError(f"data.dev: item {number}: no training corpus has to: {entry.to}")
+            if entry.tag and entry.tag not in train.tags:
+                raise ValueError(
+                    f"data.dev: item {number}: no training corpus has tag: {entry.tag}"
+                )

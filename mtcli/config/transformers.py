@@ -4,7 +4,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from mtcli.config.base import Float, Int, LinearGroup, ModelConfig, Side
+from mtcli.config.base import AlignmentHeads, Float, Int, LinearGroup, ModelConfig, Side
 
 NORM_EPSILON = 1e-5  # added to the variance or mean square in every norm
 
@@ -163,12 +163,18 @@ class TransformerConfig(AttentionConfig):
         return self.max_positions if self.positions == "learned" else None
 
     @property
-    def alignment_layer(self) -> int:
-        """Decoder layer whose cross-attention gives the word alignment: the last one.
+    def default_alignment_heads(self) -> AlignmentHeads:
+        """Heads whose mean cross-attention gives the alignment: all heads of the last layer.
 
-        It agrees best with IBM Model 1, measured on the demo model and two Multi30k models.
+        The last layer agrees best with IBM Model 1, measured on the demo model and two Multi30k
+        models.
         """
-        return self.n_decoder_layers - 1
+        return AlignmentHeads(self.n_decoder_layers - 1, tuple(range(self.n_heads)))
+
+    @property
+    def n_alignment_layers(self) -> int:
+        """Number of layers whose attention to the source can give the alignment."""
+        return self.n_decoder_layers
 
     @property
     def residual_scales(self) -> tuple[float, float]:
@@ -250,9 +256,14 @@ class DecoderOnlyConfig(AttentionConfig):
         return self.max_positions // 2 if self.positions == "learned" else None
 
     @property
-    def alignment_layer(self) -> int:
-        """Layer whose attention to the source gives the word alignment: the second-to-last."""
-        return max(0, self.n_layers - 2)
+    def default_alignment_heads(self) -> AlignmentHeads:
+        """Heads whose mean attention to the source gives the alignment: second-to-last layer."""
+        return AlignmentHeads(max(0, self.n_layers - 2), tuple(range(self.n_heads)))
+
+    @property
+    def n_alignment_layers(self) -> int:
+        """Number of layers whose attention to the source can give the alignment."""
+        return self.n_layers
 
     @property
     def predicted_sides(self) -> tuple[Side, ...]:

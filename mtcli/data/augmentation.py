@@ -29,6 +29,7 @@ class Augmentation:
         self.word_dropout = options.word_dropout
         self.max_length = options.max_length
         self.special = tokenizers.special
+        self.tags = tokenizers.source.pieces_to_ids(tokenizers.source.tags)
         self._samplers: tuple[SubwordSampler, SubwordSampler] | None = None
         if strength := options.subword_sampling:
             source = SubwordSampler(tokenizers.source, strength)
@@ -59,17 +60,22 @@ class Augmentation:
             for row, sample in zip(rows, sampler.sample(without_eos, seed), strict=True)
         ]
 
-    def drop_words(self, rows: Sequence[IdArray], random: np.random.Generator) -> list[IdArray]:
-        """Return `rows` with some pieces replaced by UNK; BOS and EOS are kept."""
+    def drop_words(
+        self, rows: Sequence[IdArray], random: np.random.Generator, kept: Sequence[int] = ()
+    ) -> list[IdArray]:
+        """Return `rows` with some pieces replaced by UNK; BOS, EOS and the ids in `kept` stay."""
         if not self.word_dropout:
             return list(rows)
-        return [self._drop_words(row, random) for row in rows]
-
-    def _drop_words(self, row: IdArray, random: np.random.Generator) -> IdArray:
         special = self.special
-        is_plain = ~np.isin(row, (special.pad, special.unk, special.bos, special.eos))
+        ids = [special.pad, special.unk, special.bos, special.eos, *kept]
+        return [self._drop_words(row, random, ids) for row in rows]
+
+    def _drop_words(
+        self, row: IdArray, random: np.random.Generator, kept: Sequence[int]
+    ) -> IdArray:
+        is_plain = ~np.isin(row, kept)
         is_dropped = (random.random(len(row)) < self.word_dropout) & is_plain
-        return np.where(is_dropped, np.int32(special.unk), row)
+        return np.where(is_dropped, np.int32(self.special.unk), row)
 
 
 class SubwordSampler:

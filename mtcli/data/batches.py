@@ -10,14 +10,13 @@ from typing import Protocol
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from mtcli.data.augmentation import Augmentation
 from mtcli.data.encoding import EncodedCorpus, IdArray
+from mtcli.data.mixing import Mixture, Rows
 from mtcli.tokenizer import DEFAULT_SPECIAL_IDS, IGNORE_INDEX
 
-Rows = NDArray[np.int64]  # indices of pairs
 PlannedBatch = tuple[EncodedCorpus, Rows, int]  # corpus, pairs and seed of a batch
 
 
@@ -110,7 +109,7 @@ class Shard:
 class BatchPlan(Sequence[Rows]):
     """Assignment of pairs to the batches of an epoch."""
 
-    order: Rows  # all pairs; neighbors have similar lengths
+    order: Rows  # all pairs of the epoch; neighbors have similar lengths
     offsets: Rows  # [batches + 1]: start of each batch in `order`
     permutation: Rows  # order of the batches
 
@@ -139,6 +138,7 @@ class BatchStream:
     n_batches: int = 1  # batches per step, summed over all processes
     shard: Shard = Shard()
     augmentation: Augmentation | None = None
+    mixture: Mixture | None = None  # None: an epoch contains every pair once
 
     def groups(self, start: DataPosition = START) -> Iterator[Group]:
         """Yield one group of batches per step, starting at data position `start`."""
@@ -168,7 +168,14 @@ class BatchStream:
         # Do not add block 0 to the seed, so that runs of versions without blocks can be resumed.
         block = [position.block] if position.block else []
         random = np.random.default_rng([self.seed, position.epoch, *block])
-        return plan_epoch(corpus, self.budget, random)
+        rows = self.mixture.rows(position.epoch) if self.mixture else None
+        return plan_epoch(corpus, self.budget, random, rows)
+
+    def rows_in_epoch(self, position: DataPosition) -> Rows:
+        """Return the rows of the batches before `position` in its epoch."""
+        plan = self._plan(next(self.corpus.blocks()), position)
+        rows = [plan[number] for number in range(position.batch)]
+        return np.concatenate([np.zeros(0, np.int64), *rows])
 
     def _batch_seed(self, position: DataPosition, number: int) -> int:
         block = [position.block] if position.block else []
@@ -196,9 +203,14 @@ class BatchStream:
         ]
 
 
-def plan_epoch(corpus: EncodedCorpus, budget: int, random: np.random.Generator) -> BatchPlan:
-    """Return a plan for one epoch, with its batches in random order; every pair occurs once."""
-    order = _sort_by_length(corpus, random.permutation(len(corpus)))
+def plan_epoch(
+    corpus: EncodedCorpus, budget: int, random: np.random.Generator, rows: Rows | None = None
+) -> BatchPlan:
+    """Return a plan for one epoch, with its batches in random order.
+
+    The epoch contains the pairs in `rows`, which may repeat; None means every pair once.
+    """
+    order = _sort_by_length(corpus, random.permutation(len(corpus) if rows is None else rows))
     offsets = _split_by_budget(corpus, order, budget)
     return BatchPlan(order, offsets, random.permutation(len(offsets) - 1))
 
@@ -225,7 +237,7 @@ def collate(
     n_tokens = n_target_tokens + sum(len(source) for source in sources)
     if augmentation:
         random = np.random.default_rng([seed, 2])  # subword sampling uses 0 and 1
-        sources = augmentation.drop_words(sources, random)
+        sources = augmentation.drop_words(sources, random, augmentation.tags)
         inputs = augmentation.drop_words(inputs, random)
     return Batch(
         source=pad(sources, special.pad),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from mtcli.data.formats import open_corpora
+from mtcli.data.entries import REVERSED, EntryInfo, open_entries
 from mtcli.data.formats.base import (
     UNKNOWN_LANGUAGES,
     Languages,
@@ -24,21 +24,21 @@ from mtcli.data.line_store import (
     aligned_blocks,
     encoded_blocks_of,
     exclude_lines,
-    longest_line,
     take_lines,
 )
 from mtcli.errors import DataError
-from mtcli.tokenizer import MAX_PIECE_LENGTH, normalizer
+from mtcli.reporting.messages import example_text
 
 if TYPE_CHECKING:
-    from mtcli.config.base import CorpusSource
+    from mtcli.config.corpora import CorpusSource
 
 Notify = Callable[[str], None]
 OnProgress = Callable[[int, float | None], None]  # number of pairs; completed fraction, if known
 
-_SLICE = 1 << 16  # characters of a long line to normalize at a time
-_SLICE_MARGIN = 8  # characters that slicing a line can add to the normalized text
-_SPLIT_SEED, _SAMPLE_SEED = 1, 2
+_SAMPLE_SEED = 2
+
+
+Origins = NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,8 @@ class Corpus:
 
     source: Sequence[str]
     target: Sequence[str]
+    origins: Origins | None = None  # index of the entry that each pair is from; None: all from one
+    entries: tuple[EntryInfo, ...] = ()  # by index; empty: unknown
 
     def __len__(self) -> int:
         return len(self.source)
@@ -60,12 +62,21 @@ class Corpus:
 
     def take(self, rows: Sequence[int] | NDArray[np.int64]) -> "Corpus":
         """Return the pairs with the given row numbers, in memory."""
-        return Corpus(take_lines(self.source, rows), take_lines(self.target, rows))
+        origins = None if self.origins is None else self.origins[np.asarray(rows, np.int64)]
+        source, target = take_lines(self.source, rows), take_lines(self.target, rows)
+        return Corpus(source, target, origins, self.entries)
 
-    def exclude(self, rows: Sequence[int]) -> "Corpus":
+    def exclude(self, rows: Sequence[int] | NDArray[np.int64]) -> "Corpus":
         """Return the corpus without the given rows, which must be sorted."""
         excluded = np.asarray(rows, dtype=np.int64)
-        return Corpus(exclude_lines(self.source, excluded), exclude_lines(self.target, excluded))
+        origins = None if self.origins is None else np.delete(self.origins, excluded)
+        source, target = (exclude_lines(x, excluded) for x in (self.source, self.target))
+        return Corpus(source, target, origins, self.entries)
+
+    def pair(self, row: int) -> tuple[str, str]:
+        """Return the pair with the given row number."""
+        found = self.take([row])
+        return found.source[0], found.target[0]
 
     def sample(self, n_pairs: int) -> "Corpus":
         """Return a reproducible random sample in corpus order, or all pairs if there are fewer."""
@@ -76,13 +87,26 @@ class Corpus:
 
     @cached_property
     def digest(self) -> str:
-        """Hash of the pairs, independent of file names."""
+        """Hash of the pairs and their tags, independent of file names."""
         sha = hashlib.sha256()
         for lines in (self.source, self.target):
             for data in encoded_blocks_of(lines):
                 sha.update(data)
             sha.update(b"\n")
+        if any(entry.symbols for entry in self.entries):
+            sha.update(repr([entry.symbols for entry in self.entries]).encode())
+            sha.update(self.origins_digest.encode())
         return sha.hexdigest()
+
+    @property
+    def has_directions(self) -> bool:
+        """Whether the pairs have more than one direction."""
+        return len({(entry.to, entry.is_reversed) for entry in self.entries}) > 1
+
+    @property
+    def origins_digest(self) -> str:
+        """Hash of the entry that each pair is from."""
+        return hashlib.sha256(b"" if self.origins is None else self.origins.tobytes()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -92,6 +116,9 @@ class LoadedCorpus:
     corpus: Corpus
     languages: Languages
     notices: tuple[str, ...]
+
+
+_CorpusKey = tuple["CorpusSource", Languages, tuple[str, ...]]
 
 
 class CorpusReader:
@@ -105,57 +132,79 @@ class CorpusReader:
     ) -> None:
         self.directory = directory
         self.on_progress = on_progress
-        self._corpora: dict[tuple[CorpusSource, Languages], LoadedCorpus] = {}
+        self._corpora: dict[_CorpusKey, LoadedCorpus] = {}
 
     def read(
-        self, source: "CorpusSource", notify: Notify, languages: Languages = UNKNOWN_LANGUAGES
+        self,
+        source: "CorpusSource",
+        notify: Notify,
+        languages: Languages = UNKNOWN_LANGUAGES,
+        targets: tuple[str, ...] = (),
     ) -> Corpus:
-        """Return the pairs of a corpus; pass on its notices, even if it was read before."""
-        found = self._find(source, languages)
+        """Return the pairs of a corpus; pass on its notices, even if it was read before.
+
+        `targets` are the target languages of the model (`open_entries`).
+        """
+        found = self._find((source, languages, targets))
         for notice in found.notices:
             notify(notice)
         return found.corpus
 
     def languages(self, source: "CorpusSource", languages: Languages) -> Languages:
         """Return the language codes of a corpus; an unknown code is None."""
-        return self._find(source, languages).languages
+        return self._find((source, languages, ())).languages
 
     def clear(self) -> None:
         """Release the text of all corpora."""
         self._corpora.clear()
 
-    def _find(self, source: "CorpusSource", languages: Languages) -> LoadedCorpus:
-        key = source, languages
+    def _find(self, key: "_CorpusKey") -> LoadedCorpus:
         if key not in self._corpora:
-            self._corpora[key] = self._read(source, languages)
+            self._corpora[key] = self._read(*key)
         return self._corpora[key]
 
-    def _read(self, source: "CorpusSource", languages: Languages) -> LoadedCorpus:
-        sources, targets = LineStore(self.directory), LineStore(self.directory)
+    def _read(
+        self, source: "CorpusSource", languages: Languages, targets: tuple[str, ...]
+    ) -> LoadedCorpus:
+        stores = LineStore(self.directory), LineStore(self.directory)
         counts = _Counts()
         notices: list[str] = []
-        opened_corpora = list(open_corpora(source.corpora, languages))
-        progress = [part for opened in opened_corpora for part in opened.progress]
-        is_known = all(opened.progress for opened in opened_corpora)
-        for part in progress:
-            part.done = 0  # opening a corpus may read its start
-        for names, opened in zip(source.corpora, opened_corpora, strict=True):
-            if len(names) == 1 or not _is_plain(opened):
-                notices += opened.descriptions
-            languages = opened.languages
-            for block in aligned_blocks(opened.rows):
+        sizes: list[int] = []
+        entries = list(open_entries(source, languages, targets))
+        on_read = self._progress_of([entry.corpus for entry in entries], counts)
+        for entry in entries:
+            if len(entry.entry.corpus) == 1 or not _is_plain(entry.corpus):
+                notices += entry.corpus.descriptions
+            languages = languages if source.targets else entry.corpus.languages
+            for block in aligned_blocks(entry.corpus.rows):
                 if kept := _drop_blank(*block, counts):
-                    sources.append(kept[0])
-                    targets.append(kept[1])
-                self.on_progress(counts.n_pairs, completed_share(progress) if is_known else None)
+                    stores[0].append(kept[0])
+                    stores[1].append(kept[1])
+                on_read()
+            sizes.append(len(stores[0]) - sum(sizes))
         notices += counts.notices()
-        if not len(sources):
+        if not len(stores[0]):
             raise DataError(
                 f"every pair of {source} has a blank source or target",
                 hint="check the corpus and its languages; line N of one text file must be the "
                 "translation of line N of the other",
             )
-        return LoadedCorpus(Corpus(sources, targets), languages, tuple(notices))
+        origins = np.repeat(np.arange(len(sizes), dtype=np.uint8), sizes)
+        infos = tuple(entry.info for entry in entries)
+        corpus = Corpus(*stores, origins if len(sizes) > 1 else None, infos)
+        return LoadedCorpus(corpus, languages, tuple(notices))
+
+    def _progress_of(
+        self, corpora: Sequence[OpenedCorpus], counts: "_Counts"
+    ) -> Callable[[], None]:
+        """Return a function that reports the progress in reading `corpora`."""
+        progress = [part for corpus in corpora for part in corpus.progress]
+        is_known = all(corpus.progress for corpus in corpora)
+        for part in progress:
+            part.done = 0  # opening a corpus may read its start
+        return lambda: self.on_progress(
+            counts.n_pairs, completed_share(progress) if is_known else None
+        )
 
 
 @dataclass
@@ -164,6 +213,7 @@ class _Counts:
 
     n_pairs: int = 0
     n_blank: int = 0
+    blank: tuple[str, str] | None = None  # the first blank pair
     n_same: int = 0
 
     def notices(self) -> list[str]:
@@ -172,6 +222,7 @@ class _Counts:
         if self.n_blank:
             notices.append(
                 f"dropped {self.n_blank:,} of {self.n_pairs:,} pairs with a blank source or target"
+                f"{example_text(self.blank)}"
             )
         n_kept = self.n_pairs - self.n_blank
         if self.n_same > n_kept // 2:
@@ -182,7 +233,9 @@ class _Counts:
 
 def _is_plain(opened: OpenedCorpus) -> bool:
     """Return whether a corpus is two uncompressed text files, which need no description."""
-    return len(opened.descriptions) == 1 and opened.descriptions[0].endswith(": two text files")
+    if len(opened.descriptions) != 1:
+        return False
+    return opened.descriptions[0].removesuffix(REVERSED).endswith(": two text files")
 
 
 def _drop_blank(
@@ -194,6 +247,9 @@ def _drop_blank(
         pairs = zip(sources, targets, strict=True)
         kept = [(source, target) for source, target in pairs if source.strip() and target.strip()]
         counts.n_blank += len(sources) - len(kept)
+        pairs = zip(sources, targets, strict=True)
+        blank = next((pair for pair in pairs if not (pair[0].strip() and pair[1].strip())), None)
+        counts.blank = counts.blank or blank
         if not kept:
             return None
         sources, targets = map(list, zip(*kept, strict=True))
@@ -206,90 +262,3 @@ def read_corpus(
 ) -> Corpus:
     """Read the pairs of a corpus; drop pairs that have a blank source or target."""
     return CorpusReader().read(source, notify, languages)
-
-
-def drop_overlong(corpus: Corpus, max_length: int, normalization: str, notify: Notify) -> Corpus:
-    """Return `corpus` without pairs that are too long for `max_length` pieces.
-
-    Training a tokenizer on very long lines and encoding them could take hours. A piece has at most
-    `MAX_PIECE_LENGTH` characters of the normalized text, so pairs that fit are kept, with one
-    exception: without tokenizer.byte_fallback, a run of unknown characters is one piece.
-    """
-    limit = MAX_PIECE_LENGTH * max_length
-    if max(longest_line(corpus.source), longest_line(corpus.target)) <= limit:
-        return corpus
-    normalize = normalizer(normalization)
-    overlong: list[int] = []
-    row = 0
-    for pairs in corpus.blocks():
-        for pair in zip(*pairs, strict=True):
-            if any(_is_overlong(line, limit, normalize) for line in pair):
-                overlong.append(row)
-            row += 1
-    if not overlong:
-        return corpus
-    notify(
-        f"dropped {len(overlong):,} of {len(corpus):,} pairs longer than {limit:,} characters "
-        f"(data.max_length={max_length})"
-    )
-    if len(overlong) == len(corpus):
-        raise all_too_long(max_length)
-    return corpus.exclude(overlong)
-
-
-def _is_overlong(line: str, limit: int, normalize: Callable[[str], str]) -> bool:
-    """Return whether `line` has more than `limit` characters after normalization.
-
-    Normalization can make a line shorter: it removes spaces and control characters and composes
-    accents.
-    """
-    if len(line) <= limit:
-        return False
-    n_characters = 0
-    for start in range(0, len(line), _SLICE):
-        n_characters += len(normalize(line[start : start + _SLICE])) - _SLICE_MARGIN
-        if n_characters > limit:
-            return True
-    return False
-
-
-def all_too_long(max_length: int) -> DataError:
-    """Return the error for a corpus in which no pair fits into `max_length` pieces."""
-    return DataError(
-        f"all pairs are longer than data.max_length={max_length} pieces",
-        hint="raise data.max_length, or split the text into sentences, one per line",
-    )
-
-
-def too_few_pairs(n_pairs: int) -> DataError:
-    """Return the error for a corpus that is too small to hold out dev pairs."""
-    return DataError(
-        f"{n_pairs} pairs are too few to hold out dev pairs",
-        hint="use at least 10 pairs, or a separate dev set with --dev SOURCE TARGET",
-    )
-
-
-def hold_out(corpus: Corpus, n_pairs: int, seed: int = _SPLIT_SEED) -> tuple[Corpus, Corpus]:
-    """Split `corpus` into training and dev pairs that share no source sentence.
-
-    The split depends only on the corpus, so that no model is trained on the dev pairs of another
-    model. Seeds other than the default reproduce the splits of earlier mtcli versions.
-    """
-    n_dev = min(n_pairs, len(corpus) // 10)
-    if n_dev == 0:
-        raise too_few_pairs(len(corpus))
-    dev = corpus.take(np.random.default_rng(seed).permutation(len(corpus))[:n_dev])
-    dev_sources = {line.encode() for line in dev.source}
-    shared: list[int] = []
-    start = 0
-    for data in encoded_blocks_of(corpus.source):
-        block = data.split(b"\n")[:-1]
-        if not dev_sources.isdisjoint(block):
-            shared += [start + i for i, line in enumerate(block) if line in dev_sources]
-        start += len(block)
-    if len(shared) == len(corpus):
-        raise DataError(
-            "no training pairs remain: every source sentence also occurs in the held-out dev pairs",
-            hint="use a corpus with more distinct sentences, or --dev SOURCE TARGET",
-        )
-    return corpus.exclude(shared), dev

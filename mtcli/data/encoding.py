@@ -7,7 +7,8 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from mtcli.data.corpus import Corpus, Notify, OnProgress, all_too_long
+from mtcli.data.corpus import Corpus, Notify, OnProgress, Origins
+from mtcli.data.overlong import all_too_long
 from mtcli.data.prefetch import map_in_threads
 from mtcli.hardware import usable_cores
 from mtcli.tokenizer import DEFAULT_SPECIAL_IDS, SpecialIds, Tokenizer, Tokenizers
@@ -26,6 +27,11 @@ class RaggedArray:
         values = self.values[self.offsets[row] : self.offsets[row + 1]]
         return values.astype(np.int32, copy=False)
 
+    def select(self, rows: NDArray[np.int64]) -> "RaggedArray":
+        """Return the given rows, in memory."""
+        selected = [self[row] for row in rows.tolist()]
+        return _join(selected, [np.fromiter(map(len, selected), np.int64, len(selected))])
+
     def lengths(self) -> IdArray:
         """Return the length of each row."""
         return np.diff(self.offsets).astype(np.int32)
@@ -38,9 +44,14 @@ class EncodedCorpus:
     source: RaggedArray
     target: RaggedArray
     special: SpecialIds = DEFAULT_SPECIAL_IDS
+    origins: Origins | None = None  # index of the entry that each pair is from, ascending
 
     def __len__(self) -> int:
         return len(self.source.offsets) - 1
+
+    def select(self, rows: NDArray[np.int64]) -> "EncodedCorpus":
+        """Return the pairs in `rows`, in memory."""
+        return EncodedCorpus(self.source.select(rows), self.target.select(rows), self.special)
 
     def blocks(self, start: int = 0) -> Iterator["EncodedCorpus"]:
         """Yield one block with all pairs: an encoded corpus is shuffled as a whole."""
@@ -56,22 +67,25 @@ class EncodedBlock:
     source_lengths: NDArray[np.int64]
     target: IdArray
     target_lengths: NDArray[np.int64]
+    origins: Origins | None = None  # index of the entry that each pair is from
 
 
 def encode(
     corpus: Corpus, tokenizers: Tokenizers, max_length: int, notify: Notify
 ) -> EncodedCorpus:
-    """Encode all pairs that have at most `max_length` pieces on both sides, in memory."""
+    """Encode all pairs that have at most `max_length` tokens on both sides, in memory."""
     return join_blocks(encode_blocks(corpus, tokenizers, max_length, notify), tokenizers)
 
 
 def join_blocks(blocks: Iterable[EncodedBlock], tokenizers: Tokenizers) -> EncodedCorpus:
     """Return the pairs of all blocks, in memory."""
     blocks = list(blocks)
+    origins = [block.origins for block in blocks if block.origins is not None]
     return EncodedCorpus(
         _join([b.source for b in blocks], [b.source_lengths for b in blocks]),
         _join([b.target for b in blocks], [b.target_lengths for b in blocks]),
         tokenizers.special,
+        np.concatenate(origins) if origins else None,
     )
 
 
@@ -101,17 +115,42 @@ def encode_fitting(
     corpus: Corpus, tokenizers: Tokenizers, max_length: int
 ) -> Iterator[tuple[EncodedBlock, int]]:
     """Yield blocks of pairs that fit `max_length`, with the number of pairs before filtering."""
+    tags = [tokenizers.source.pieces_to_ids(entry.symbols) for entry in corpus.entries]
 
-    def encode_pairs(pairs: tuple[list[str], list[str]]) -> EncodedBlock:
-        sources, targets = pairs
-        return EncodedBlock(
-            *_encode_lines(sources, tokenizers.source), *_encode_lines(targets, tokenizers.target)
-        )
+    def encode_pairs(pairs: tuple[list[str], list[str], Origins | None]) -> EncodedBlock:
+        sources, targets, origins = pairs
+        source = _encode_lines(sources, tokenizers.source)
+        if any(tags):
+            indices = np.zeros(len(sources), np.uint8) if origins is None else origins
+            source = insert_tags(*source, tags, indices)
+        return EncodedBlock(*source, *_encode_lines(targets, tokenizers.target), origins)
 
-    for block in map_in_threads(encode_pairs, corpus.blocks(), usable_cores()):
-        # EOS does not count toward the limit.
+    for block in map_in_threads(encode_pairs, _blocks_with_origins(corpus), usable_cores()):
+        # Tags count toward the limit, but EOS does not.
         fits = np.maximum(block.source_lengths, block.target_lengths) - 1 <= max_length
         yield (block if fits.all() else _select(block, fits)), len(fits)
+
+
+def _blocks_with_origins(
+    corpus: Corpus,
+) -> Iterator[tuple[list[str], list[str], Origins | None]]:
+    start = 0
+    for sources, targets in corpus.blocks():
+        end = start + len(sources)
+        yield sources, targets, None if corpus.origins is None else corpus.origins[start:end]
+        start = end
+
+
+def insert_tags(
+    ids: IdArray, lengths: NDArray[np.int64], tags: Sequence[Sequence[int]], indices: Origins
+) -> tuple[IdArray, NDArray[np.int64]]:
+    """Return rows with the ids `tags[i]` in front, where i is the row's number in `indices`."""
+    n_tags = np.array([len(row) for row in tags])[indices]
+    starts = np.cumsum(lengths) - lengths
+    width = max(map(len, tags))
+    table = np.array([[*row, *[-1] * (width - len(row))] for row in tags], np.int32)
+    values = table[indices].ravel()
+    return np.insert(ids, np.repeat(starts, n_tags), values[values >= 0]), lengths + n_tags
 
 
 def _encode_lines(lines: Sequence[str], tokenizer: Tokenizer) -> tuple[IdArray, NDArray[np.int64]]:
@@ -127,6 +166,7 @@ def _select(block: EncodedBlock, is_selected: NDArray[np.bool_]) -> EncodedBlock
         block.source_lengths[is_selected],
         block.target[np.repeat(is_selected, block.target_lengths)],
         block.target_lengths[is_selected],
+        None if block.origins is None else block.origins[is_selected],
     )
 
 

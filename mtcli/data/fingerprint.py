@@ -5,14 +5,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mtcli.data.cache import cache_key, file_digest
-from mtcli.data.formats import is_read_once, open_corpora
+from mtcli.data.entries import EntryInfo, open_entries
+from mtcli.data.formats import is_read_once
 from mtcli.data.formats.base import Languages
 
 if TYPE_CHECKING:
-    from mtcli.config.base import CorpusSource
+    from mtcli.config.corpora import CorpusSource
 
 
-def fingerprint(source: "CorpusSource", languages: Languages) -> str | None:
+def fingerprint(
+    source: "CorpusSource", languages: Languages, targets: tuple[str, ...] = ()
+) -> str | None:
     """Return a hash of a corpus; None if it is a pipe or a dataset without a version.
 
     The hash includes file names, because they may determine the format, but not directories.
@@ -22,21 +25,25 @@ def fingerprint(source: "CorpusSource", languages: Languages) -> str | None:
     parts: list[object] = []
     with ThreadPoolExecutor() as pool:
         names = _without_directories(source).corpora
-        opened_corpora = open_corpora(source.corpora, languages)
-        for stripped, opened in zip(names, opened_corpora, strict=True):
+        entries = open_entries(source, languages, targets)
+        for stripped, entry in zip(names, entries, strict=True):
+            opened = entry.corpus
             if not opened.version and not opened.files:
                 return None  # a dataset without a version
             digests = list(pool.map(file_digest, opened.files))
             # Use the languages found in the corpus, not only those in the settings. A resumed run
             # has them in its settings and must get the same hash.
             codes = opened.languages.source, opened.languages.target
-            parts.append([stripped, codes, opened.version, digests])
+            options = [] if entry.info == EntryInfo() else [entry.info]
+            parts.append([stripped, codes, opened.version, digests, *options])
     return cache_key("corpus", parts)
 
 
 def _without_directories(source: "CorpusSource") -> "CorpusSource":
-    absolute = tuple(
-        tuple(str(Path(name).absolute()) if Path(name).exists() else name for name in names)
-        for names in source.corpora
-    )
-    return type(source)(absolute).strip_absolute_paths()
+    def absolute(names: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(str(Path(name).absolute()) if Path(name).exists() else name for name in names)
+
+    entries = [
+        entry.model_copy(update={"corpus": absolute(entry.corpus)}) for entry in source.entries
+    ]
+    return type(source)(tuple(entries)).strip_absolute_paths()

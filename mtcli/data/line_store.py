@@ -4,6 +4,7 @@ import os
 import weakref
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from itertools import repeat
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -193,6 +194,39 @@ class SelectedLines(Lines):
         # An excluded row e with i excluded rows before it has e - i selected rows before it.
         shifts = self._excluded - np.arange(len(self._excluded))
         return self._lines.take(rows + np.searchsorted(shifts, rows, side="right"))
+
+
+class EncodedLines(Sequence[str]):
+    """Lines of a block in UTF-8, each with a line feed. They are decoded only when needed."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    @cached_property
+    def ends(self) -> NDArray[np.int64]:
+        """Position of the line feed of each line."""
+        return np.flatnonzero(np.frombuffer(self.data, np.uint8) == ord("\n"))
+
+    @cached_property
+    def _decoded(self) -> list[str]:
+        return self.data.decode(errors="surrogatepass").split("\n")[:-1]
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._decoded)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        if isinstance(index, slice):
+            return self._decoded[index]
+        row = range(len(self))[index]
+        start = int(self.ends[row - 1]) + 1 if row else 0
+        return self.data[start : int(self.ends[row])].decode(errors="surrogatepass")
 
 
 def blocks_of(lines: Sequence[str]) -> Iterator[list[str]]:

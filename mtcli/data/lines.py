@@ -14,7 +14,7 @@ from mtcli.data.compression import (
 )
 from mtcli.errors import DataError
 
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 # Byte order marks. UTF-32 comes first: its little-endian mark starts with the UTF-16 mark.
 _BYTE_ORDER_MARKS = (
     (b"\xff\xfe\x00\x00", "UTF-32"),
@@ -28,9 +28,17 @@ _BLOCK = 1 << 20  # bytes to read and decode at a time
 _MAX_LINE = 256 << 20  # bytes; longer lines are not sentences and could exhaust the memory
 
 
+class UnequalLinesError(DataError):
+    """Files whose lines belong together have different numbers of lines."""
+
+    def __init__(self, message: str, *, hint: str, n_lines: tuple[int, int]) -> None:
+        super().__init__(message, hint=hint)
+        self.n_lines = n_lines
+
+
 def line_content(raw: bytes, *, is_first: bool) -> bytes:
     """Return a line without its line ending; remove a byte order mark from the first line."""
-    raw = raw.removeprefix(_BYTE_ORDER_MARK) if is_first else raw
+    raw = raw.removeprefix(BYTE_ORDER_MARK) if is_first else raw
     return raw.removesuffix(b"\n").removesuffix(b"\r")
 
 
@@ -50,7 +58,7 @@ def decoded_lines(file: DecompressedReader, label: str) -> Iterator[str]:
     try:
         check_is_text(file.peek()[:_HEAD], label)
         for block in _line_blocks(file):
-            content = block if n_lines else block.removeprefix(_BYTE_ORDER_MARK)
+            content = block if n_lines else block.removeprefix(BYTE_ORDER_MARK)
             if len(content) > _MAX_LINE and b"\n" not in content:
                 raise _overlong(label, n_lines + 1)
             try:
@@ -192,10 +200,13 @@ def empty_file(name: object) -> DataError:
     return DataError(f"{name} is empty", hint="write one sentence per line")
 
 
-def unequal_lengths(first: object, n_first: int, second: object, n_second: int) -> DataError:
+def unequal_lengths(
+    first: object, n_first: int, second: object, n_second: int
+) -> UnequalLinesError:
     """Return the error for files whose lines belong together, but differ in number."""
-    return DataError(
+    return UnequalLinesError(
         f"{first} has {n_first:,} lines, but {second} has {n_second:,}",
         hint="line N of both files must belong to the same sentence; "
-        "find the first difference with `paste`",
+        "find the first difference with `mtcli check` or `paste`",
+        n_lines=(n_first, n_second),
     )

@@ -47,9 +47,10 @@ def evaluate_model(
 ) -> Evaluation:
     """Translate `source` and score the result against one or more references.
 
-    `model` is a model directory, or a `Translator` if other engine options are needed. `source` and
-    each of `references` are lists of lines or open files. `options` replaces the model's search
-    options. `on_progress` is called with the number of lines that each batch completes.
+    `model` is a model directory, or a `Translator` if other engine options or a target language are
+    needed. `source` and each of `references` are lists of lines or open files. `options` replaces
+    the model's search options. `on_progress` is called with the number of lines that each batch
+    completes.
     """
     lines, targets = _read(source), tuple(_read(reference) for reference in references)
     check_lengths(lines, targets)  # before the slow part

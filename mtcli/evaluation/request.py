@@ -27,6 +27,8 @@ from mtcli.evaluation.test_sets import (
 )
 from mtcli.files import write_file
 from mtcli.model_dir.saved_tree import saved_languages
+from mtcli.model_dir.tags import model_tags
+from mtcli.tokenizer import load_tokenizers
 from mtcli.translation.pipeline import OnProgress
 from mtcli.translation.translator import Translator
 
@@ -45,6 +47,8 @@ class EvaluationRequest:
     test: TestOptions = TestOptions()
     engine: EngineOptions = EngineOptions()
     search: Mapping[str, Any] = field(default_factory=dict)  # replaces options of the models
+    to: str | None = None  # target language, for models that have several
+    tag: str | None = None  # tag of the source, for models that have it
     has_analysis: bool = False
     train_corpora: tuple[str, ...] = ()  # for the analysis; empty: word counts of the models
 
@@ -88,8 +92,9 @@ def run_evaluation(request: EvaluationRequest, listener: Listener = Listener()) 
     metrics, _ = resolve_tokenizer(request.metrics, test_set.languages.target)
     build_metrics(metrics)
     _check_outputs(request)
-    for i, model in enumerate(request.models):
-        system = _translate(model, test_set, request, listener)
+    choices = [_choose_tags(model, request) for model in request.models]
+    for i, (model, choice) in enumerate(zip(request.models, choices, strict=True)):
+        system = _translate(model, choice, test_set, request, listener)
         if request.outputs:
             write_file(request.outputs[i], "".join(f"{line}\n" for line in system.hypotheses))
         systems.append(system)
@@ -129,10 +134,37 @@ def _check_outputs(request: EvaluationRequest) -> None:
             raise DataError(f"{path} is also an input", hint="choose another --output")
 
 
+@dataclass(frozen=True)
+class _TagChoice:
+    """Target language and tag for one model."""
+
+    to: str | None
+    tag: str | None
+
+
+def _choose_tags(model: Path, request: EvaluationRequest) -> _TagChoice:
+    """Return the target language and the tag for a model; raise `EngineError` if it lacks them.
+
+    In a comparison, a model without several target languages or tags ignores them.
+    """
+    tags = model_tags(model, load_tokenizers(model))
+    is_only = len(request.models) == 1
+    choice = _TagChoice(
+        request.to if tags.languages or is_only else None,
+        request.tag if tags.tags or is_only else None,
+    )
+    tags.symbols(choice.to, choice.tag)
+    return choice
+
+
 def _translate(
-    model: Path, test_set: TestSet, request: EvaluationRequest, listener: Listener
+    model: Path,
+    choice: _TagChoice,
+    test_set: TestSet,
+    request: EvaluationRequest,
+    listener: Listener,
 ) -> System:
-    translator = Translator(model, engine=request.engine)
+    translator = Translator(model, engine=request.engine, to=choice.to, tag=choice.tag)
     options = replace(translator.options, n_best=1, **request.search)
     with listener.progress(str(model), len(test_set)) as on_progress:
         system = translate_test_set(translator, test_set, options, on_progress)

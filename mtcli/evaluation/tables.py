@@ -11,7 +11,7 @@ from mtcli.evaluation.results import (
     Score,
 )
 
-_MEANING = (
+MEANING = (
     "The p-value is roughly the probability that chance alone causes a difference from the "
     f"baseline that is at least this large; * marks p < {SIGNIFICANCE_LEVEL}."
 )
@@ -39,7 +39,7 @@ def format_text(evaluation: Evaluation) -> str:
         f"{score.metric}  [{comparison.signatures[name]}]"
         for name, score in evaluation.scores.items()
     ]
-    return "\n".join([*_align(rows), "", describe_test(comparison), _MEANING, "", *signatures])
+    return "\n".join([*_align(rows), "", describe_test(comparison), MEANING, "", *signatures])
 
 
 def format_markdown(evaluation: Evaluation) -> str:
@@ -129,7 +129,7 @@ def _signatures(evaluation: Evaluation) -> list[tuple[str, str]]:
 
 def _explanation(evaluation: Evaluation) -> list[str]:
     comparison = evaluation.comparison
-    return [describe_test(comparison), _MEANING, ""] if comparison else []
+    return [describe_test(comparison), MEANING, ""] if comparison else []
 
 
 def _escape_latex(text: str) -> str:

@@ -3,16 +3,21 @@
 from pathlib import Path
 
 from mtcli import __version__
+from mtcli.config.tags import ModelTags
 from mtcli.files import write_file
 from mtcli.model_dir.directory import WeightsInfo, load_saved_config, weights_info
 from mtcli.model_dir.layout import CARD, EXPORT
 from mtcli.model_dir.manifest import read_manifest
+from mtcli.model_dir.tags import model_tags
+from mtcli.tokenizer import load_tokenizers
 
 
 def write_card(directory: Path) -> None:
     """Write README.md with training data, sizes, BLEU with its signature, and usage."""
-    languages = load_saved_config(directory).data.languages
-    title = f"Translation model: {' to '.join(languages)}" if languages else "Translation model"
+    data, tags = load_saved_config(directory).data, _tags(directory)
+    languages = " to ".join(data.languages or ()) or ", ".join(f"to {to}" for to in tags.languages)
+    title = f"Translation model: {languages}" if languages else "Translation model"
+    choice = f" --to {tags.languages[0]}" if len(tags.languages) > 1 else ""
     description = "".join(
         f"- {name}: {value}\n"
         for name, value in (*describe(directory), *describe_export(directory))
@@ -27,7 +32,7 @@ Trained with mtcli {__version__}.
 {description}
 To translate a text file, one sentence per line:
 
-    mtcli translate {directory.resolve().name} < input.txt > output.txt
+    mtcli translate {directory.resolve().name}{choice} < input.txt > output.txt
 
 `config.yaml` contains all settings, and `log.jsonl` is the training log. The model reflects its
 training data and makes mistakes: check its translations before you rely on them.
@@ -46,8 +51,18 @@ def describe(directory: Path) -> list[tuple[str, str]]:
         ("vocabulary", f"SentencePiece {config.tokenizer.kind}, {vocabulary}"),
         ("training", f"at most {config.train.steps:,} steps, {config.train.optimizer}"),
         ("weights", info.weights or f"step {info.step:,}"),
-        *_describe_score(info),
+        *_describe_tags(_tags(directory)),
+        *_describe_score(info, config.train.dev_rule),
     ]
+
+
+def _tags(directory: Path) -> ModelTags:
+    return model_tags(directory, load_tokenizers(directory))
+
+
+def _describe_tags(tags: ModelTags) -> list[tuple[str, str]]:
+    rows = (("languages", "--to", tags.languages), ("tags", "--tag", tags.tags))
+    return [(name, f"{', '.join(values)} ({option})") for name, option, values in rows if values]
 
 
 def _describe_size(n_pairs: int) -> str:
@@ -62,7 +77,13 @@ def describe_export(directory: Path) -> list[tuple[str, str]]:
     return [("shortlist", manifest.shortlist.summary())]
 
 
-def _describe_score(info: WeightsInfo) -> list[tuple[str, str]]:
+def _describe_score(info: WeightsInfo, rule: str) -> list[tuple[str, str]]:
     if info.bleu is None:
         return []
-    return [("dev BLEU", f"{info.bleu:.2f} with greedy search"), ("signature", info.signature)]
+    rule_text = f", {rule} of {len(info.sets)} dev sets" if info.sets else ""
+    sets = ", ".join(f"{name} {bleu:.2f}" for name, bleu in info.sets.items())
+    return [
+        ("dev BLEU", f"{info.bleu:.2f} with greedy search{rule_text}"),
+        *([("dev sets", sets)] if sets else []),
+        ("signature", info.signature),
+    ]

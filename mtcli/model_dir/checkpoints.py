@@ -45,6 +45,7 @@ class Progress:
     best_loss: float = 0.0  # breaks ties between equal scores
     best_bleu: float = 0.0
     signature: str = ""  # signature of best_bleu
+    best_sets: Mapping[str, float] = field(default_factory=dict)  # BLEU of each dev set, if several
     n_stale: int = 0  # validations since the best one
     kept: tuple[tuple[int, float], ...] = ()  # steps and scores of the weights to average
     log_size: int = 0  # bytes of log.jsonl at this step
@@ -57,7 +58,10 @@ class Progress:
 
     def to_json(self) -> str:
         """Return the progress as JSON."""
-        return json.dumps(asdict(self))
+        values = asdict(self)
+        if not self.best_sets:
+            del values["best_sets"]
+        return json.dumps(values)
 
     @staticmethod
     def from_json(text: str) -> "Progress":

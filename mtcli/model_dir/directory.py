@@ -4,8 +4,8 @@ import json
 import math
 import re
 import shutil
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from itertools import takewhile
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,11 +14,13 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from mtcli import __version__
+from mtcli.config.base import AlignmentHeads, ModelConfig
 from mtcli.config.load import (
     METADATA_KEYS,
     differences,
     to_yaml,
     validate,
+    with_saved_defaults,
 )
 from mtcli.config.sections import Config, DataConfig, TokenizerConfig
 from mtcli.errors import COPY_AGAIN, CheckpointError
@@ -40,12 +42,10 @@ from mtcli.model_dir.layout import (
 from mtcli.model_dir.safety import check_contained, read_record
 from mtcli.model_dir.saved_tree import read_saved_tree
 
-# Format of the model directory, saved in config.yaml. Increment it when a change makes the
-# directory unreadable by older versions of mtcli. Versions 0.1.0 and 0.2.0 wrote format 1.
-# Development versions of 0.3.0 wrote format 2.
+# Format of the model directory, saved in config.yaml. Increment it if older versions of mtcli
+# cannot read it. 0.1.0 and 0.2.0 wrote format 1, development versions of 0.3.0 wrote format 2.
 FORMAT = 3
 _READABLE = (1, 2, FORMAT)
-_WITH_13A = (1, 2)  # formats whose runs used the BLEU tokenizer 13a for all languages
 # Keys in the header of model.safetensors. FORMAT is also the version number of this metadata:
 # mtcli refuses unknown fields, so a new field requires a new FORMAT.
 METADATA, CHECKSUMS = "mtcli", "checksums"
@@ -65,11 +65,16 @@ class WeightsInfo:
     signature: str
     n_pairs: int  # training pairs
     weights: str = ""  # origin of averaged weights, such as "the mean of steps 800 and 1000"
+    alignment: AlignmentHeads | None = None  # chosen at the end of training
+    sets: Mapping[str, float] = field(default_factory=dict)  # BLEU of each dev set, if several
 
     def to_metadata(self) -> dict[str, object]:
         """Return the fields to save; `n_parameters` is computed from the tensors on loading."""
         metadata = asdict(self)
         del metadata["n_parameters"]
+        for name in ("alignment", "sets"):
+            if not metadata[name]:
+                del metadata[name]
         return metadata
 
 
@@ -101,9 +106,7 @@ def load_saved_config(directory: Path) -> Config:
             f"{__version__}, which reads formats {', '.join(map(str, _READABLE))}",
             hint="use the version of mtcli that wrote it, or a newer one",
         )
-    if saved_format in _WITH_13A and isinstance(tree.get("train"), dict):
-        tree["train"] = {"bleu_tokenizer": "13a"} | tree["train"]  # type: ignore[operator]
-    return validate(tree, origin=str(path))
+    return validate(with_saved_defaults(tree), origin=str(path))
 
 
 def mtcli_version(directory: Path) -> str:
@@ -205,8 +208,8 @@ def _with_corpora_of(saved: DataConfig, data: DataConfig) -> DataConfig:
     """Return `data` with the corpora and, if `data` has none, the languages of `saved`."""
     return data.model_copy(
         update={
-            "train": saved.train,
-            "dev": saved.dev,
+            "train": data.train.with_names_of(saved.train),
+            "dev": data.dev.with_names_of(saved.dev) if data.dev and saved.dev else saved.dev,
             "source_lang": data.source_lang or saved.source_lang,
             "target_lang": data.target_lang or saved.target_lang,
         }
@@ -288,11 +291,44 @@ def weights_info(directory: Path) -> WeightsInfo:
         metadata = read_metadata(path)
         metadata.pop(CHECKSUMS, None)
         n_parameters = sum(math.prod(shape) for shape in shapes)
-        return read_record(WeightsInfo, {**metadata, "n_parameters": n_parameters})
+        info = read_record(WeightsInfo, {**metadata, "n_parameters": n_parameters})
+        return replace(info, alignment=_read_alignment(info.alignment))
     except (OSError, SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise CheckpointError(
             f"{path} is damaged or was not written by mtcli: {error}", hint=COPY_AGAIN
         ) from error
+
+
+def _read_alignment(value: Any) -> AlignmentHeads | None:
+    """Return the alignment heads in the metadata; raise `ValueError` if they are invalid."""
+    if value is None:
+        return None
+    found = read_record(AlignmentHeads, value)
+    heads = found.heads
+    if not isinstance(heads, list) or not heads or not all(type(head) is int for head in heads):
+        raise ValueError("alignment.heads must be a list of integers")
+    if heads != sorted(set(heads)) or min(found.layer, heads[0]) < 0:
+        raise ValueError("alignment contains a negative or repeated number")
+    return AlignmentHeads(found.layer, tuple(heads))
+
+
+def alignment_heads(directory: Path, config: ModelConfig) -> AlignmentHeads | None:
+    """Return the alignment heads that training chose, or None for the default of the model."""
+    found = weights_info(directory).alignment
+    if found is None:
+        return None
+    default = config.default_alignment_heads
+    if (
+        default is None
+        or found.layer >= config.n_alignment_layers
+        or not (set(found.heads) <= set(default.heads))
+    ):
+        raise CheckpointError(
+            f"{directory / WEIGHTS} is damaged: the model does not have the alignment heads "
+            f"{list(found.heads)} in layer {found.layer}",
+            hint=COPY_AGAIN,
+        )
+    return found
 
 
 def read_metadata(path: Path) -> dict[str, Any]:

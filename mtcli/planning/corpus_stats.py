@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import sentencepiece
 
+from mtcli.data.characters import count_words
 from mtcli.data.corpus import Corpus
 
 _SAMPLE_PAIRS = 10_000
@@ -19,16 +20,6 @@ _FIXED_PIECES = 260  # 256 bytes and 4 special symbols in every vocabulary
 # A line has more pieces than words. The difference is proportional to n_merges ** -0.63, as
 # measured on Multi30k and the demo corpus with vocabularies of 1,000 to 8,000 pieces.
 _EXCESS_EXPONENT = 0.63
-
-# Scripts without spaces between words: first and last code point, mean characters per word.
-_UNSPACED = (
-    (0x0E00, 0x0EFF, 4.0),  # Thai, Lao
-    (0x1000, 0x109F, 4.0),  # Burmese
-    (0x1780, 0x17FF, 4.0),  # Khmer
-    (0x3040, 0x30FF, 2.0),  # Hiragana, Katakana
-    (0x3400, 0x9FFF, 1.7),  # Han
-    (0x20000, 0x3FFFF, 1.7),  # Han, rare
-)
 
 
 @dataclass(frozen=True)
@@ -142,18 +133,8 @@ def _measure_side(lines: Sequence[str], probe: sentencepiece.SentencePieceProces
     n_pieces = sum(len(ids) for ids in probe.encode(unseen))
     return SideStats(
         characters=characters,
-        words=sum(map(_n_words, unseen)) / n_probed * characters,
+        words=sum(map(count_words, unseen)) / n_probed * characters,
         probe_pieces=n_pieces / n_probed * characters,
         p99_characters=int(np.quantile(lengths, 0.99)),
         bytes=float(np.mean([len(line.encode()) for line in lines])),
     )
-
-
-def _n_words(line: str) -> float:
-    """Return the number of words in a line; for scripts without spaces, an estimate."""
-    n_words = float(len(line.split()))
-    if line.isascii():
-        return n_words
-    for first, last, length in _UNSPACED:
-        n_words += sum(first <= ord(character) <= last for character in line) / length
-    return n_words

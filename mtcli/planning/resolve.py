@@ -14,13 +14,15 @@ from mtcli.config.load import (
     read_sections,
     validate,
     with_overrides,
+    with_saved_defaults,
 )
 from mtcli.config.sections import Config, DataConfig, SearchConfig
 from mtcli.data.cache import DataCache, cache_key
-from mtcli.data.corpus import CorpusReader, drop_overlong
+from mtcli.data.corpus import CorpusReader
+from mtcli.data.entries import check_can_open, find_languages
 from mtcli.data.fingerprint import fingerprint
-from mtcli.data.formats import find_languages
 from mtcli.data.formats.base import Languages
+from mtcli.data.overlong import drop_overlong
 from mtcli.data.streaming import BLOCK_PAIRS, read_head
 from mtcli.errors import ConfigError
 from mtcli.model_dir.directory import (
@@ -30,6 +32,8 @@ from mtcli.model_dir.directory import (
     load_saved_config,
     saved_plan,
 )
+from mtcli.model_dir.layout import CONFIG
+from mtcli.model_dir.saved_tree import read_saved_tree
 from mtcli.planning.choices import MAX_LENGTH
 from mtcli.planning.corpus_stats import ASSUMED_CORPUS, CorpusStats, measure_corpus
 from mtcli.planning.plan import Plan, corpus_line, estimate_config, make_plan
@@ -84,9 +88,18 @@ def resolve(request: TrainRequest) -> Config:
     if request.file is None:
         return load_config(None, settings)
     tree = read_sections(request.file)
+    if "filters" not in tree and _has_no_filters(request):
+        tree = with_saved_defaults(tree)
     if request.parent is not None:
         _check_same_arch(request.file, tree, request.parent, flatten(settings)["model.arch"])
     return validate(tree, settings, origin=str(request.file))
+
+
+def _has_no_filters(request: TrainRequest) -> bool:
+    """Return whether a run to resume was started by a version of mtcli without filters."""
+    if request.is_fresh or not has_saved_weights(request.out):
+        return False
+    return "filters" not in read_saved_tree(request.out / CONFIG)
 
 
 def _check_same_arch(file: Path, tree: dict[str, Any], parent: Path, arch: str) -> None:
@@ -163,7 +176,7 @@ def _measure(
     """Return the statistics of the training corpus, from the shared cache if possible."""
     languages = Languages(data.source_lang, data.target_lang)
     if data.dev:  # fail before a large corpus is read
-        find_languages(data.dev.corpora, find_languages(data.train.corpora, languages))
+        check_can_open(data.dev, find_languages(data.train, languages), data.train.targets)
     # Use at least the largest `data.max_length` that can be chosen, so that the corpus statistics
     # are the same before and after the choice.
     max_length = max(MAX_LENGTH, data.max_length)

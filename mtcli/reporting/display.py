@@ -35,6 +35,7 @@ from mtcli.reporting.messages import (
     preparation_line,
     resume_line,
     rollback_line,
+    scores_text,
     strip_control,
     summary_line,
 )
@@ -148,12 +149,10 @@ class PlainDisplay:
         self._print("  ".join(parts))
 
     def _print_validation(self, event: Validated) -> None:
-        facts = [
-            f"dev loss {event.loss:.3f}",
-            *(f"{metric_label(name)} {score.value:.2f}" for name, score in event.scores.items()),
-            *(["best so far"] if event.is_best else []),
-        ]
-        self._print(f"step {event.step}: {', '.join(facts)}")
+        best = ", best so far" if event.is_best else ""
+        self._print(f"step {event.step}: dev {scores_text(event.loss, event.scores)}{best}")
+        for scored in event.sets:
+            self._print(f"  {scored.name}: {scores_text(scored.loss, scored.scores)}")
         for sample in event.samples:
             self._print(f"  {clip_text(sample.source)}\n  -> {clip_text(sample.translation)}")
 
@@ -228,6 +227,9 @@ class LiveDisplay:
 def _validation_table(event: Validated) -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_row(Text(f"step {event.step:,}", style="bold"), _score_text(event))
+    for scored in event.sets:
+        scores = scores_text(scored.loss, scored.scores)
+        table.add_row(Text(clip_text(scored.name, 40), style="dim", justify="right"), Text(scores))
     for sample in event.samples:
         for label, text in _sample_rows(sample):
             table.add_row(Text(label, style="dim", justify="right"), Text(text))

@@ -5,7 +5,7 @@ under these names; do not rename them. Only `Validated.scores` is stored differe
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 MAIN_METRIC = "bleu"  # shown where there is room for only one score
 
@@ -26,6 +26,15 @@ class Score:
 
 
 Scores = Mapping[str, Score]  # by name of the metric: "bleu", "chrf"
+
+
+@dataclass(frozen=True)
+class SetScores:
+    """Scores on one of several dev sets."""
+
+    name: str
+    loss: float
+    scores: Scores
 
 
 @dataclass(frozen=True)
@@ -62,7 +71,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Validated:
-    """Results of one validation on the dev set."""
+    """Results of one validation on the dev set, or on several combined by `train.dev_rule`."""
 
     step: int
     loss: float  # nats per target token, without label smoothing
@@ -70,6 +79,7 @@ class Validated:
     is_best: bool
     seconds: float
     samples: tuple[Sample, ...] = ()
+    sets: tuple[SetScores, ...] = ()  # of each dev set; empty if there is only one
 
 
 @dataclass(frozen=True)
@@ -127,6 +137,7 @@ class Finished:
     reason: str
     weights: str  # origin: "step 1200", "the mean of steps 800, 1000 and 1200"
     data: str = ""  # digest of the training and dev pairs
+    sets: Mapping[str, float] = field(default_factory=dict)  # BLEU of each dev set, if several
 
 
 Event = (

@@ -18,6 +18,7 @@ from mtcli.reporting.events import (
     Sample,
     Score,
     Scores,
+    SetScores,
     StepDone,
     Validated,
 )
@@ -78,8 +79,9 @@ class EventLog:
         last = _parse_line(lines[-1]) if lines else {}
         if last.get("event") != _NAMES["Finished"]:
             return None
-        # Logs from earlier versions lack `weights` (always those of the best step) and `data`.
-        last = {"weights": f"step {last.get('best_step')}", "data": "", **last}
+        # Logs from earlier versions lack `weights` (always those of the best step) and `data`. Only
+        # runs with several dev sets have `sets`.
+        last = {"weights": f"step {last.get('best_step')}", "data": "", "sets": {}, **last}
         return Finished(**{field.name: last[field.name] for field in fields(Finished)})
 
     def read_history(self) -> tuple[StepDone | Validated | RolledBack, ...]:
@@ -94,6 +96,10 @@ def as_logged(event: Event) -> dict[str, Any]:
     for key, value in asdict(event).items():
         if isinstance(event, Validated) and key == "scores":
             entry |= _as_fields(event.scores)
+        elif isinstance(event, Validated) and key == "sets":
+            entry |= {"sets": [_set_as_fields(s) for s in event.sets]} if event.sets else {}
+        elif key == "sets" and not value:
+            continue  # only one dev set
         # Omit the memory: the logs of runs with the same seed must differ only in times.
         elif key != "memory":
             entry[key] = value
@@ -104,6 +110,44 @@ def _as_fields(scores: Scores) -> dict[str, Any]:
     """Return the log fields of a validation's scores: all values, and the signature of BLEU."""
     values = {name: score.value for name, score in scores.items()}
     return {**values, "signature": scores[MAIN_METRIC].signature}
+
+
+def _set_as_fields(scored: SetScores) -> dict[str, Any]:
+    values = {name: score.value for name, score in scored.scores.items()}
+    return {"name": scored.name, "loss": scored.loss, **values}
+
+
+def logged_sets(entry: LogEntry) -> list[SetScores]:
+    """Return the scores of each dev set in a validation's log entry; empty if there is only one."""
+    sets = entry.get("sets")
+    return [
+        SetScores(
+            str(each.get("name", "")),
+            finite_number(each, "loss") or 0.0,
+            {
+                name: Score(metric_label(name), value, signature="")
+                for name, value in logged_scores(each).items()
+            },
+        )
+        for each in (sets if isinstance(sets, list) else [])
+        if isinstance(each, dict)
+    ]
+
+
+def expand_sets(entries: Sequence[LogEntry]) -> list[LogEntry]:
+    """Return the entries with the main score of each dev set as a separate score."""
+    label = metric_label(MAIN_METRIC)
+    return [
+        {
+            **entry,
+            **{
+                f"{label} ({scored.name})": scored.scores[MAIN_METRIC].value
+                for scored in logged_sets(entry)
+                if MAIN_METRIC in scored.scores
+            },
+        }
+        for entry in entries
+    ]
 
 
 def logged_scores(entry: LogEntry) -> dict[str, float]:
@@ -186,6 +230,7 @@ def _as_validated(entry: LogEntry) -> Validated:
         is_best=entry["is_best"],
         seconds=entry["seconds"],
         samples=tuple(Sample(**sample) for sample in entry["samples"]),
+        sets=tuple(logged_sets(entry)),
     )
 
 

@@ -2,10 +2,12 @@
 
 import re
 
-from mtcli.reporting.events import Finished, Preparing, Resumed, RolledBack, Stopped
+from mtcli.reporting.events import Finished, Preparing, Resumed, RolledBack, Scores, Stopped
 
 # Tab and newline are harmless; a terminal would interpret other control characters.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+
+_EXAMPLE_LENGTH = 60  # characters of each side of a pair in a message
 
 _METRIC_LABELS = {
     "bleu": "BLEU",
@@ -19,9 +21,10 @@ _METRIC_LABELS = {
 def summary_line(event: Stopped | Finished) -> str:
     """Return the last line of a run."""
     if isinstance(event, Finished):
+        sets = "; ".join(f"{name} {bleu:.2f}" for name, bleu in event.sets.items())
         return (
             f"finished at step {event.step} ({event.reason}): "
-            f"dev BLEU {event.bleu:.2f}, weights: {event.weights}"
+            f"dev BLEU {event.bleu:.2f}{f' ({sets})' if sets else ''}, weights: {event.weights}"
         )
     if event.signal and not event.step:
         return "stopped during preparation; run the same command again"
@@ -56,6 +59,12 @@ def metric_label(name: str) -> str:
     return _METRIC_LABELS.get(name, name)
 
 
+def scores_text(loss: float, scores: Scores) -> str:
+    """Return the loss and the scores of a validation: `loss 1.234, BLEU 30.10, chrF 50.20`."""
+    values = [f"{metric_label(name)} {score.value:.2f}" for name, score in scores.items()]
+    return ", ".join([f"loss {loss:.3f}", *values])
+
+
 def strip_control(text: str) -> str:
     """Replace control characters, which terminals interpret and HTML does not allow."""
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
@@ -64,6 +73,14 @@ def strip_control(text: str) -> str:
 def clip_text(text: str, limit: int = 200) -> str:
     """Truncate `text` for display: early checkpoints may output very long translations."""
     return strip_control(text if len(text) <= limit else f"{text[:limit]}…")
+
+
+def example_text(pair: tuple[str, str] | None) -> str:
+    """Return the end of a message that shows a sentence pair; empty if there is none."""
+    if pair is None:
+        return ""
+    source, target = (clip_text(line, _EXAMPLE_LENGTH) for line in pair)
+    return f', for example "{source}" / "{target}"'
 
 
 def format_duration(seconds: float) -> str:

@@ -35,6 +35,10 @@ class TensorBoard:
                 self._add_scalar("dev/loss", event.loss, event.step)
                 for name, score in event.scores.items():
                     self._add_scalar(f"dev/{name}", score.value, event.step)
+                for scored in event.sets:
+                    self._add_scalar(f"dev {scored.name}/loss", scored.loss, event.step)
+                    for name, score in scored.scores.items():
+                        self._add_scalar(f"dev {scored.name}/{name}", score.value, event.step)
                 for i, sample in enumerate(event.samples):
                     self._writer.add_text(f"sample {i}", sample.translation, event.step)
                 self._writer.flush()

@@ -1,37 +1,45 @@
-"""Dataset of a run: training set, dev set, and the scores of a model on the dev set."""
+"""Dataset of a run: training set, dev sets, and the scores of a model on the dev sets."""
 
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
 
 from mtcli.config.metrics import DEFAULT_METRICS, MetricOptions
 from mtcli.config.search import SearchOptions
 from mtcli.config.sections import Config, TrainConfig
+from mtcli.config.tags import ModelTags
 from mtcli.data.batches import batches_in_order
 from mtcli.data.corpus import Corpus
 from mtcli.data.encoding import EncodedCorpus
+from mtcli.data.entries import EntryInfo
 from mtcli.data.streaming import StreamedCorpus
 from mtcli.distributed import Processes
+from mtcli.errors import DataError
 from mtcli.evaluation.scores import LOWER_IS_BETTER, compute_scores
 from mtcli.models.base import TrainableModel
-from mtcli.reporting.events import MAIN_METRIC, Sample, Score, Scores
+from mtcli.reporting.events import MAIN_METRIC, Sample, Score, Scores, SetScores
 from mtcli.tokenizer import Tokenizers
 from mtcli.training.loss import total_loss
 from mtcli.translation.engines import LoadedEngine
 from mtcli.translation.engines.pytorch import TorchEngine
 from mtcli.translation.line_translator import LineTranslator, Request
 
-_N_SAMPLES = 2  # number of translations to display
+_N_SAMPLES = 2  # translations to display, per dev set
+UNNAMED = "dev"  # name of the dev set without a name, if there are others
 
 
 @dataclass(frozen=True)
 class DevScores:
-    """Scores of a model on the dev set."""
+    """Scores of a model on a dev set, or on several by the rule `train.dev_rule`."""
 
     loss: float  # nats per target token
     scores: Scores
     seconds: float
     samples: tuple[Sample, ...]
+    sets: tuple[SetScores, ...] = ()  # of each dev set; empty if there is only one
 
     def score(self, metric: str) -> float:
         """Return the score for model selection; higher is better."""
@@ -44,6 +52,43 @@ class DevScores:
     def bleu(self) -> Score:
         """BLEU, the score that is stored in checkpoints and model metadata."""
         return self.scores[MAIN_METRIC]
+
+    @property
+    def bleu_of_sets(self) -> dict[str, float]:
+        """BLEU of each dev set; empty if there is only one."""
+        return {scored.name: scored.scores[MAIN_METRIC].value for scored in self.sets}
+
+
+def combine(measured: Mapping[str, DevScores], rule: str) -> DevScores:
+    """Combine the scores of the dev sets by `rule`: mean, worst or first."""
+    each = list(measured.values())
+    if len(each) == 1:
+        return each[0]
+
+    def reduce(values: Sequence[float], *, lower_is_worse: bool = True) -> float:
+        match rule:
+            case "first":
+                return values[0]
+            case "worst":
+                return min(values) if lower_is_worse else max(values)
+        return sum(values) / len(values)
+
+    return DevScores(
+        loss=reduce([part.loss for part in each], lower_is_worse=False),
+        scores={
+            name: replace(
+                score,
+                value=reduce(
+                    [part.scores[name].value for part in each],
+                    lower_is_worse=name not in LOWER_IS_BETTER,
+                ),
+            )
+            for name, score in each[0].scores.items()
+        },
+        seconds=sum(part.seconds for part in each),
+        samples=tuple(sample for part in each for sample in part.samples),
+        sets=tuple(SetScores(name, part.loss, part.scores) for name, part in measured.items()),
+    )
 
 
 def validation_metrics(options: TrainConfig) -> MetricOptions:
@@ -62,6 +107,7 @@ class DevSet:
 
     encoded: EncodedCorpus
     scored_pairs: Corpus  # translated for BLEU, chrF and samples
+    name: str = ""
 
     def measure(
         self,
@@ -87,8 +133,9 @@ class DevSet:
             beam_size=1, max_length=min(config.search.max_length, max_length), with_scores=False
         )
         engine = TorchEngine(model, tokenizers)
-        loaded = LoadedEngine(engine, tokenizers, config.data.max_length, greedy)
-        requests = [Request(line) for line in processes.local_slice(self.scored_pairs.source)]
+        tags = ModelTags.from_symbols(tokenizers.source.tags)
+        loaded = LoadedEngine(engine, tokenizers, config.data.max_length, greedy, tags=tags)
+        requests = processes.local_slice(to_requests(self.scored_pairs))
         found = [best[0].text for best in LineTranslator(loaded).translate_all(requests, greedy)]
         translations = processes.merge_slices(found)
         sources, references = self.scored_pairs.source, self.scored_pairs.target
@@ -105,16 +152,62 @@ class DevSet:
         return int(self.encoded.target.lengths().mean()) + 1
 
 
+def to_requests(corpus: Corpus) -> list[Request]:
+    """Return the sources of `corpus` as requests, with their target languages and tags."""
+    infos = corpus.entries or (EntryInfo(),)
+    origins = [0] * len(corpus) if corpus.origins is None else corpus.origins.tolist()
+    return [
+        Request(line, to=infos[i].to, tag=infos[i].tag)
+        for line, i in zip(corpus.source, origins, strict=True)
+    ]
+
+
+def split_dev_sets(encoded: EncodedCorpus, dev: Corpus, n_scored: int) -> tuple[DevSet, ...]:
+    """Return the dev sets by name; in each of them, the first `n_scored` pairs are translated."""
+    names = list(dict.fromkeys(info.set_name for info in dev.entries))
+    if dev.origins is None or encoded.origins is None or len(names) < 2:
+        return (DevSet(encoded, dev.take(range(min(n_scored, len(dev))))),)
+    numbers = np.array([names.index(info.set_name) for info in dev.entries])
+    sets = []
+    for number, name in enumerate(names):
+        rows = np.flatnonzero(numbers[encoded.origins] == number)
+        text_rows = np.flatnonzero(numbers[dev.origins] == number)
+        if not len(text_rows):
+            continue  # no pairs of this corpus were held out
+        if not len(rows):
+            raise DataError(
+                f"all pairs of the dev set {name or UNNAMED} are longer than data.max_length",
+                hint="raise data.max_length, or remove this dev set",
+            )
+        scored = dev.take(text_rows[:n_scored])
+        sets.append(DevSet(encoded.select(rows), scored, name or UNNAMED))
+    return tuple(sets)
+
+
 @dataclass(frozen=True)
 class Dataset:
-    """Encoded training set, dev set and tokenizers of a run."""
+    """Encoded training set, dev sets and tokenizers of a run."""
 
     tokenizers: Tokenizers
     train_set: EncodedCorpus  # only the first pairs if the corpus is streamed
-    dev_set: DevSet
+    dev_sets: tuple[DevSet, ...]
     stream: StreamedCorpus | None = None
 
     @property
     def n_pairs(self) -> int:
         """Number of training pairs; 0 for a streamed corpus, whose pairs are not counted."""
         return 0 if self.stream else len(self.train_set)
+
+    @property
+    def scored_pairs(self) -> Corpus:
+        """The pairs of all dev sets that validations translate."""
+        each = [dev_set.scored_pairs for dev_set in self.dev_sets]
+        if len(each) == 1:
+            return each[0]
+        origins = [part.origins for part in each if part.origins is not None]
+        return Corpus(
+            [line for part in each for line in part.source],
+            [line for part in each for line in part.target],
+            np.concatenate(origins),
+            each[0].entries,
+        )

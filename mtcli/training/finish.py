@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from mtcli.config.metrics import MetricOptions
@@ -27,15 +28,18 @@ from mtcli.model_dir.card import write_card
 from mtcli.model_dir.checkpoints import READ_ERRORS, Progress, load_with_checksum, weights_path
 from mtcli.model_dir.directory import load_saved_config, weights_info
 from mtcli.model_dir.manifest import Shortlist
-from mtcli.model_dir.weights import average_weights
+from mtcli.model_dir.weights import average_weights, load_model, save_weights
 from mtcli.models.base import parameters_of
 from mtcli.reporting.events import MAIN_METRIC, Activity, Finished, Notice
 from mtcli.tokenizer import load_tokenizers
+from mtcli.training.alignment_heads import choose_alignment_heads
+from mtcli.training.dataset import to_requests
 from mtcli.training.loop import is_better
-from mtcli.training.run_state import Run, write_report
+from mtcli.training.run_state import BestScores, Run, write_report
+from mtcli.training.shares import used_shares
 from mtcli.translation.engines import open_engine
 from mtcli.translation.engines.base import Engine, NBest, PiecePair, Source, TokenScores
-from mtcli.translation.line_translator import LineTranslator, Request
+from mtcli.translation.line_translator import LineTranslator
 
 _MAX_BLEU_LOSS, _MIN_SPEEDUP = 0.1, 1.05  # conditions for enabling a shortlist
 
@@ -51,9 +55,12 @@ class WeightsCandidate:
 def finish(run: Run, progress: Progress, reason: str) -> Finished:
     """Choose the final weights, write the remaining files, then log `finished`."""
     _choose_weights(run, progress)
+    for line in used_shares(run, progress.position):
+        run.report(Notice(line))
     if not run.processes.is_first:
         run.context.remove_cache()
         return Finished(progress.step, progress.best_step, 0.0, "", reason, "")
+    _choose_alignment_heads(run)
     _export(run)
     write_card(run.directory)
     info = weights_info(run.directory)
@@ -65,6 +72,7 @@ def finish(run: Run, progress: Progress, reason: str) -> Finished:
         reason,
         info.weights or f"step {info.step}",
         progress.data,
+        info.sets,
     )
     write_report(run, finished)
     run.context.remove_cache()
@@ -96,10 +104,21 @@ def _choose_weights(run: Run, progress: Progress) -> None:
             run.save_best_weights(
                 candidate.weights,
                 step=progress.step,
-                bleu=scores.bleu.value,
-                signature=scores.bleu.signature,
+                scores=BestScores(scores.bleu.value, scores.bleu.signature, scores.bleu_of_sets),
                 name=candidate.name,
             )
+
+
+def _choose_alignment_heads(run: Run) -> None:
+    """Save the heads that give the alignment, together with the weights."""
+    run.context.listener(Activity("choosing alignment heads"))
+    model = load_model(run.directory, torch.device("cpu")).model
+    choice = choose_alignment_heads(model, run.data.train_set, run.data.dev_sets[0].encoded)
+    if choice is None:
+        return
+    info = replace(weights_info(run.directory), alignment=choice.heads)
+    save_weights(run.directory, parameters_of(model), info)
+    run.report(Notice(f"alignment: {choice.summary()}"))
 
 
 def _candidates(run: Run, progress: Progress) -> list[WeightsCandidate]:
@@ -137,9 +156,7 @@ def _export(run: Run) -> None:
     listener = run.context.listener
     listener(Activity("exporting to CTranslate2"))
     try:
-        shortlist = export_with_shortlist(
-            run.directory, run.data.train_set, run.data.dev_set.scored_pairs
-        )
+        shortlist = export_with_shortlist(run.directory, run.data.train_set, run.data.scored_pairs)
     except NotExportableError as error:
         listener(Notice(str(error)))
         return
@@ -189,7 +206,7 @@ def _translate_dev(
     counter = CountingEngine(loaded.engine)
     translator = LineTranslator(replace(loaded, engine=counter))
     search = replace(translator.options, n_best=1, with_scores=False)
-    found = translator.translate_all([Request(line) for line in dev.source], search)
+    found = translator.translate_all(to_requests(dev), search)
     texts = [candidates[0].text for candidates in found]
     metrics = MetricOptions(
         metrics=(MAIN_METRIC,),

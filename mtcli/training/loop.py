@@ -25,7 +25,7 @@ from mtcli.model_dir.checkpoints import (
 from mtcli.reporting.events import Activity, Notice, RolledBack, StepDone, Stopped, Validated
 from mtcli.reporting.messages import metric_label
 from mtcli.training.resume import find_checkpoint, restart_run, resume
-from mtcli.training.run_state import Run, write_report
+from mtcli.training.run_state import BestScores, Run, write_report
 from mtcli.training.step import TrainStep
 from mtcli.training.stop_request import StopRequest
 
@@ -202,6 +202,7 @@ def _validate(run: Run, progress: Progress) -> Progress:
             is_best=is_best,
             seconds=measured.seconds,
             samples=measured.samples,
+            sets=measured.sets,
         )
     )
     if options.average > 1:
@@ -219,6 +220,7 @@ def _validate(run: Run, progress: Progress) -> Progress:
         best_loss=measured.loss,
         best_bleu=measured.bleu.value,
         signature=measured.bleu.signature,
+        best_sets=measured.bleu_of_sets,
         n_stale=0,
     )
 
@@ -258,9 +260,8 @@ def save_if_best(run: Run, progress: Progress, weights: Mapping[str, Tensor]) ->
     """Save `weights` as the model if the current step is the best so far."""
     step = progress.step
     if step and step == progress.best_step:
-        run.save_best_weights(
-            weights, step=step, bleu=progress.best_bleu, signature=progress.signature
-        )
+        scores = BestScores(progress.best_bleu, progress.signature, progress.best_sets)
+        run.save_best_weights(weights, step=step, scores=scores)
 
 
 def _roll_back(run: Run, initial: Progress, progress: Progress, error: DivergedError) -> Progress:

@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from mtcli.config.sections import Config
+from mtcli.config.tags import ModelTags
+from mtcli.data.corpus import Corpus
 from mtcli.data.formats.base import Languages
-from mtcli.errors import CheckpointError, DataError, MtcliError
+from mtcli.errors import CheckpointError, ConfigError, DataError, MtcliError
 from mtcli.evaluation.tokenizers import check_tokenizer, choose_tokenizer
 from mtcli.files import write_file
 from mtcli.model_dir.checkpoints import Checkpoint, Progress, inference_weights
@@ -24,6 +26,7 @@ from mtcli.model_dir.directory import (
 from mtcli.model_dir.layout import WORD_COUNTS
 from mtcli.model_dir.lock import RunLock
 from mtcli.reporting.events import Notice, Resumed
+from mtcli.reporting.messages import metric_label
 from mtcli.reporting.progress import PreparationProgress
 from mtcli.tokenizer import (
     Tokenizers,
@@ -42,6 +45,7 @@ from mtcli.training.preparation import (
 )
 from mtcli.training.resume import find_checkpoint, resume
 from mtcli.training.run_state import Run, RunContext, RunOptions, build_run
+from mtcli.training.shares import planned_shares
 from mtcli.training.streaming import StreamPreparation
 from mtcli.training.time_budget import estimate_steps
 
@@ -108,6 +112,7 @@ def _build_or_restore(
         notify(text)
     checkpoint = None if options.fresh else _last_checkpoint(config, context, summary.digest)
     tokenizers = _get_tokenizers(config, context, preparation, checkpoint, notify)
+    check_tags(config, summary.dev, tokenizers)
     data = _prepare_data(preparation, summary, tokenizers, context, notify)
     counts = b"" if checkpoint else context.processes.run_on_first(preparation.word_counts)
     context.reader.clear()  # training needs only token ids
@@ -159,7 +164,9 @@ def _prepare_data(
 
 
 def _with_languages(config: Config, languages: Languages) -> Config:
-    """Return `config` with the language codes found in the corpus."""
+    """Return `config` with the language codes found in the corpus; with `to`, it has others."""
+    if config.data.train.targets:
+        return config
     codes = {"source_lang": languages.source, "target_lang": languages.target}
     return config.model_copy(update={"data": config.data.model_copy(update=codes)})
 
@@ -270,6 +277,27 @@ def _get_tokenizers(
     return tokenizers_from_files(context.processes.run_on_first(lambda: get().files()))
 
 
+def check_tags(config: Config, dev: Corpus, tokenizers: Tokenizers) -> None:
+    """Raise `ConfigError` if the vocabulary lacks a tag, or its target languages are not used."""
+    known = tokenizers.source.tags
+    used = {*config.data.symbols, *(symbol for info in dev.entries for symbol in info.symbols)}
+    missing = sorted(used.difference(known))
+    parent = config.train.start_from or config.tokenizer.model
+    name = parent.name if parent else "the run"
+    if missing:
+        has = f"it has {', '.join(known)}" if known else "it has no tags"
+        raise ConfigError(
+            f"the vocabulary of {name} lacks the tags {', '.join(missing)}; {has}",
+            hint="use other tags, or train a new vocabulary",
+        )
+    languages = ModelTags.from_symbols(known).languages
+    if languages and config.train.start_from and not config.data.train.targets:
+        raise ConfigError(
+            f"{name} has the target languages {', '.join(languages)}: the corpora need `to`",
+            hint=f"for example '{{corpus: {config.data.train}, to: {languages[0]}}}'",
+        )
+
+
 def _resolve_steps(
     config: Config, context: RunContext, data: Dataset, options: RunOptions, notify: Notify
 ) -> Config:
@@ -296,12 +324,25 @@ def _with_train_settings(config: Config, **settings: Any) -> Config:
 
 
 def _notify_summary(run: Run, notify: Notify) -> None:
-    """Report the model size, initial weights, training settings and device to the user."""
+    """Report the model size, initial weights, shares, dev sets and settings to the user."""
     options, device, size = run.config.train, run.train_step.device, run.processes.size
     n_frozen = sum(p.numel() for p in run.model.parameters() if not p.requires_grad)
     frozen = f", {n_frozen:,} of them frozen" if n_frozen else ""
     notify(f"model: {run.config.model.summary()}, {run.n_parameters:,} parameters{frozen}")
     if options.start_from:
         notify(f"weights: initialized from {options.start_from.name}")
+    for line in (*planned_shares(run), *_describe_dev_sets(run)):
+        notify(line)
     in_processes = f", {size} processes" if size > 1 else ""
     notify(f"training: {options.summary(run.config.data.batch_tokens)}, on {device}{in_processes}")
+
+
+def _describe_dev_sets(run: Run) -> list[str]:
+    """Return lines about the dev sets and the rule that combines them, if there are several."""
+    sets, rule = run.data.dev_sets, run.config.train.dev_rule
+    if len(sets) == 1:
+        return []
+    sizes = ", ".join(f"{dev_set.name} ({len(dev_set.encoded):,} pairs)" for dev_set in sets)
+    metric = metric_label(run.config.train.metric)
+    scores = {"mean": "mean of all sets", "worst": "worst set", "first": "first set"}[rule]
+    return [f"dev sets: {sizes}", f"  the {scores} counts ({metric}, train.dev_rule={rule})"]

@@ -5,35 +5,40 @@ and vocabulary, need not repeat it.
 """
 
 import hashlib
-import mmap
-from collections.abc import Callable, Iterable, Iterator
+import json
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
 
-from mtcli.config.base import CorpusSource
+from mtcli.config.corpora import CorpusSource
+from mtcli.config.filters import FilterConfig
 from mtcli.config.sections import Config
 from mtcli.data.cache import CacheEntry, DataCache, cache_key
-from mtcli.data.corpus import Corpus, CorpusReader, drop_overlong, hold_out
-from mtcli.data.encoding import EncodedBlock, EncodedCorpus, RaggedArray, encode_blocks
+from mtcli.data.corpus import Corpus, CorpusReader
+from mtcli.data.encoding import encode_blocks
+from mtcli.data.entries import EntryInfo, find_languages
+from mtcli.data.filtering import drop_unwanted
 from mtcli.data.fingerprint import fingerprint
-from mtcli.data.formats import find_languages
 from mtcli.data.formats.base import Languages
+from mtcli.data.held_out import choose_dev, hold_out
+from mtcli.data.id_files import SIDES, open_ids, write_ids
+from mtcli.data.overlong import drop_overlong
 from mtcli.model_dir.layout import WORD_COUNTS
 from mtcli.model_dir.word_counts import word_counts_file
 from mtcli.signals import run_interruptibly
 from mtcli.tokenizer import Tokenizers, tokenizers_from_files, train_tokenizers
-from mtcli.training.dataset import Dataset, DevSet
+
+if TYPE_CHECKING:
+    from mtcli.training.dataset import Dataset
 
 Notify = Callable[[str], None]
 OnProgress = Callable[[str, int, float | None], None]  # activity, pairs done, completed fraction
 
 _FEW_PAIRS = 1_000  # fewer training pairs cause a warning
-_SIDES = ("source", "target")
 
 
 def _ignore(*_: object) -> None:
@@ -46,11 +51,13 @@ class CorpusSplit:
 
     train: Corpus
     dev: Corpus
+    is_mixed: bool = False  # the corpus of each training pair matters
 
     @property
     def digest(self) -> str:
         """Hash of all pairs."""
-        return f"{self.train.digest}-{self.dev.digest}"
+        mixed = f"-{self.train.origins_digest}" if self.is_mixed else ""
+        return f"{self.train.digest}-{self.dev.digest}{mixed}"
 
 
 @dataclass(frozen=True)
@@ -83,7 +90,7 @@ class Preparation:
     @cached_property
     def _languages(self) -> Languages:
         """Languages from the settings, or from the training corpus if they are not set."""
-        return find_languages(self._config.data.train.corpora, configured_languages(self._config))
+        return find_languages(self._config.data.train, configured_languages(self._config))
 
     @cached_property
     def summary(self) -> SplitSummary:
@@ -92,10 +99,16 @@ class Preparation:
         if key is None:
             return self._read_summary()
         entry = self._find_or_build(key, self._write_summary)
-        dev = [_read_lines(entry.path / f"dev.{side}") for side in _SIDES]
+        source, target = (_read_lines(entry.path / f"dev.{side}") for side in SIDES)
         values = entry.values
-        languages = Languages(*values["languages"])
-        return SplitSummary(values["digest"], languages, Corpus(*dev), tuple(values["notices"]))
+        origins = None if values.get("origins") is None else np.array(values["origins"], np.uint8)
+        infos = tuple(EntryInfo(*info) for info in values.get("entries", ()))
+        return SplitSummary(
+            values["digest"],
+            Languages(*values["languages"]),
+            Corpus(source, target, origins, infos),
+            tuple(values["notices"]),
+        )
 
     @cached_property
     def split(self) -> CorpusSplit:
@@ -105,13 +118,15 @@ class Preparation:
     def train_vocabulary(self, notify: Notify) -> Tokenizers:
         """Train the tokenizers of a new run, or load them from the cache."""
         options = self._config.tokenizer
-        key = cache_key("vocabulary", self.summary.digest, options.model_dump(mode="json"))
+        tags = self._config.data.symbols
+        parts = [self.summary.digest, options.model_dump(mode="json"), *([tags] if tags else [])]
+        key = cache_key("vocabulary", *parts)
 
         def write(directory: Path) -> dict[str, Any]:
             self._on_progress("training the vocabulary", 0, None)
             sample = self.split.train.sample(self._n_sample_pairs)
             tokenizers = run_interruptibly(
-                lambda: train_tokenizers(sample.source, sample.target, options)
+                lambda: train_tokenizers(sample.source, sample.target, options, tags)
             )
             for name, content in tokenizers.files().items():
                 (directory / name).write_bytes(content)
@@ -135,7 +150,7 @@ class Preparation:
         entry = self._find_or_build(cache_key("words", self.summary.digest), write)
         return (entry.path / WORD_COUNTS).read_bytes()
 
-    def dataset(self, notify: Notify) -> Dataset:
+    def dataset(self, notify: Notify) -> "Dataset":
         """Train the vocabulary, encode the corpus and return the dataset of a new run."""
         for notice in self.summary.notices:
             notify(notice)
@@ -153,21 +168,20 @@ class Preparation:
         """Return whether the cache contains the token ids of the pairs with digest `digest`."""
         return self._cache.find(self._ids_key(tokenizers, digest)) is not None
 
-    def open(self, tokenizers: Tokenizers, summary: SplitSummary, notify: Notify) -> Dataset:
+    def open(self, tokenizers: Tokenizers, summary: SplitSummary, notify: Notify) -> "Dataset":
         """Return the dataset that `encode` wrote to the cache of this machine."""
+        from mtcli.training.dataset import Dataset, split_dev_sets  # imports torch
+
         entry = self._cache.open(self._ids_key(tokenizers, summary.digest))
         for notice in entry.values["notices"]:
             notify(notice)
+        dev = open_ids(entry.path, "dev", tokenizers)
+        n_scored = self._config.train.validate_pairs
         return Dataset(
             tokenizers,
-            _open_ids(entry, "train", tokenizers),
-            DevSet(_open_ids(entry, "dev", tokenizers), self._scored_pairs(summary)),
+            open_ids(entry.path, "train", tokenizers),
+            split_dev_sets(dev, summary.dev, n_scored),
         )
-
-    def _scored_pairs(self, summary: SplitSummary) -> Corpus:
-        """Return the dev pairs that each validation translates."""
-        n_scored = min(self._config.train.validate_pairs, len(summary.dev))
-        return summary.dev.take(range(n_scored))
 
     @property
     def _n_sample_pairs(self) -> int:
@@ -192,10 +206,12 @@ class Preparation:
         data = self._config.data
         parts = [fingerprint(data.train, configured_languages(self._config))]
         if data.dev:
-            parts.append(fingerprint(data.dev, self._languages))
+            parts.append(fingerprint(data.dev, self._languages, data.train.targets))
         if None in parts:
             return None
         filters = data.max_length, self._config.tokenizer.normalization, data.dev_pairs
+        if self._config.filters != FilterConfig.none():  # without filters, as in version 0.2.0
+            parts.append(json.dumps(self._config.filters.model_dump(mode="json")))
         is_new_model = self._config.train.start_from is None  # affects the warning about few pairs
         return cache_key("split", parts, filters, is_new_model)
 
@@ -209,13 +225,16 @@ class Preparation:
 
     def _write_summary(self, directory: Path) -> dict[str, Any]:
         summary = self._read_summary()
-        for side in _SIDES:
+        for side in SIDES:
             lines = getattr(summary.dev, side)
             (directory / f"dev.{side}").write_bytes("".join(f"{x}\n" for x in lines).encode())
+        dev = summary.dev
         return {
             "digest": summary.digest,
             "languages": [summary.languages.source, summary.languages.target],
             "notices": summary.notices,
+            "origins": None if dev.origins is None else dev.origins.tolist(),
+            "entries": dev.entries,
         }
 
     def _ids_key(self, tokenizers: Tokenizers, digest: str | None = None) -> str:
@@ -231,20 +250,31 @@ class Preparation:
             notify = _prefixed("training" if name == "train" else name, notices.append)
             on_progress = partial(self._on_progress, "encoding")
             blocks = encode_blocks(corpus, tokenizers, max_length, notify, on_progress)
-            _write_blocks(directory, name, blocks, _id_type(tokenizers))
+            write_ids(directory, name, blocks, tokenizers)
         return {"notices": notices}
 
 
 def read_split(config: Config, notify: Notify, reader: CorpusReader | None = None) -> CorpusSplit:
-    """Read the training and dev pairs; without a dev corpus, hold out some training pairs."""
+    """Read and filter the training pairs of `config`; read the dev pairs, or hold them out.
+
+    The filters do not affect the dev set: it must be the same for models with different filters.
+    """
     reader = reader or CorpusReader()
     corpus = _read(reader, config.data.train, config, _prefixed("training", notify))
     if config.data.dev:
-        train, dev = corpus, read_dev(config, notify, reader)
+        dev = read_dev(config, notify, reader)
         origin = "from the dev files"
     else:
-        train, dev = hold_out(corpus, config.data.dev_pairs)
+        dev = choose_dev(corpus, config.data.dev_pairs)
         origin = "held out from the corpus; use --dev SOURCE TARGET to avoid this"
+    train = drop_unwanted(
+        corpus,
+        dev,
+        config.filters,
+        _prefixed("training", notify),
+        is_held_out=config.data.dev is None,
+        directory=reader.directory,
+    )
     notify(f"data: {len(train):,} training pairs; {len(dev):,} dev pairs, {origin}")
     if not config.data.dev and len(dev) < config.data.dev_pairs:
         requested = config.data.dev_pairs
@@ -254,14 +284,17 @@ def read_split(config: Config, notify: Notify, reader: CorpusReader | None = Non
             f"warning: {len(train):,} training pairs are too few for useful translations; "
             "use tens of thousands of pairs, or fine-tune a model with --from"
         )
-    return CorpusSplit(train, dev)
+    return CorpusSplit(train, dev, config.data.is_mixed)
 
 
 def read_dev(config: Config, notify: Notify, reader: CorpusReader) -> Corpus:
     """Read the dev set named in `config`."""
     assert config.data.dev
-    languages = find_languages(config.data.train.corpora, configured_languages(config))
-    return _read(reader, config.data.dev, config, _prefixed("dev", notify), languages)
+    languages = find_languages(config.data.train, configured_languages(config))
+    corpus = reader.read(
+        config.data.dev, _prefixed("dev", notify), languages, config.data.train.targets
+    )
+    return _drop_overlong(corpus, config, _prefixed("dev", notify))
 
 
 def configured_languages(config: Config) -> Languages:
@@ -272,18 +305,17 @@ def configured_languages(config: Config) -> Languages:
 def digest_by_seed(config: Config, reader: CorpusReader) -> str:
     """Return the digest of the split in mtcli 0.1.0, which depends on `train.seed`."""
     corpus = _read(reader, config.data.train, config, _ignore)
-    return CorpusSplit(*hold_out(corpus, config.data.dev_pairs, config.train.seed)).digest
+    train, dev = hold_out(corpus, config.data.dev_pairs, config.train.seed)
+    return CorpusSplit(train, dev, config.data.is_mixed).digest
 
 
-def _read(
-    reader: CorpusReader,
-    source: CorpusSource,
-    config: Config,
-    notify: Notify,
-    languages: Languages | None = None,
-) -> Corpus:
-    """Read the pairs of a corpus, without those that are certainly too long."""
-    corpus = reader.read(source, notify, languages or configured_languages(config))
+def _read(reader: CorpusReader, source: CorpusSource, config: Config, notify: Notify) -> Corpus:
+    """Read the pairs of the training corpus; drop those that are certainly too long."""
+    corpus = reader.read(source, notify, configured_languages(config))
+    return _drop_overlong(corpus, config, notify)
+
+
+def _drop_overlong(corpus: Corpus, config: Config, notify: Notify) -> Corpus:
     return drop_overlong(corpus, config.data.max_length, config.tokenizer.normalization, notify)
 
 
@@ -303,50 +335,3 @@ def _prefixed(prefix: str, notify: Notify) -> Notify:
 
 def _read_lines(path: Path) -> list[str]:
     return path.read_bytes().decode().split("\n")[:-1]
-
-
-def _id_type(tokenizers: Tokenizers) -> type[np.uint16] | type[np.int32]:
-    """Return the smallest type that can hold all ids."""
-    size = max(len(tokenizers.source), len(tokenizers.target))
-    return np.uint16 if size <= 2**16 else np.int32
-
-
-def _write_blocks(
-    directory: Path, name: str, blocks: Iterable[EncodedBlock], id_type: DTypeLike
-) -> None:
-    """Write two files per side: one with the ids, and one with the offsets of the rows."""
-    totals = [0, 0]
-    with (
-        (directory / f"{name}.source.ids").open("wb") as source_ids,
-        (directory / f"{name}.source.offsets").open("wb") as source_offsets,
-        (directory / f"{name}.target.ids").open("wb") as target_ids,
-        (directory / f"{name}.target.offsets").open("wb") as target_offsets,
-    ):
-        for file in (source_offsets, target_offsets):
-            file.write(np.zeros(1, np.int64).tobytes())
-        for block in blocks:
-            sides = (
-                (block.source, block.source_lengths, source_ids, source_offsets),
-                (block.target, block.target_lengths, target_ids, target_offsets),
-            )
-            for side, (ids, lengths, ids_file, offsets_file) in enumerate(sides):
-                ids_file.write(ids.astype(id_type).tobytes())
-                offsets_file.write((totals[side] + np.cumsum(lengths)).tobytes())
-                totals[side] += len(ids)
-
-
-def _open_ids(entry: CacheEntry, name: str, tokenizers: Tokenizers) -> EncodedCorpus:
-    source, target = (
-        RaggedArray(
-            _map(entry.path / f"{name}.{side}.ids", _id_type(tokenizers)),
-            _map(entry.path / f"{name}.{side}.offsets", np.int64),
-        )
-        for side in _SIDES
-    )
-    return EncodedCorpus(source, target, tokenizers.special)
-
-
-def _map(path: Path, dtype: DTypeLike) -> NDArray[Any]:
-    """Return a plain array that maps a file into memory; slicing `np.memmap` would be slow."""
-    with path.open("rb") as file:
-        return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), dtype)

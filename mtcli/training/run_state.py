@@ -5,6 +5,7 @@ import platform
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from mtcli.data.augmentation import Augmentation
 from mtcli.data.batches import BatchStream, DataPosition, Group, Shard
 from mtcli.data.cache import DataCache
 from mtcli.data.corpus import CorpusReader
+from mtcli.data.mixing import CorpusParts, Mixture, mix
 from mtcli.data.prefetch import prefetch
 from mtcli.distributed import SINGLE, Processes, local_rank
 from mtcli.errors import ConfigError
@@ -31,7 +33,7 @@ from mtcli.models.base import TrainableModel, parameters_of
 from mtcli.reporting.events import Event
 from mtcli.reporting.html_report import report_html
 from mtcli.reporting.log import EventLog, as_logged, read_events
-from mtcli.training.dataset import Dataset, DevScores
+from mtcli.training.dataset import Dataset, DevScores, DevSet, combine
 from mtcli.training.optimizers import MovingAverage, build_optimizers, freeze, swapped_weights
 from mtcli.training.sharding import is_sharded, reshard_after, shard
 from mtcli.training.step import LossModule, TrainStep
@@ -83,6 +85,15 @@ class RunContext:
 
 
 @dataclass(frozen=True)
+class BestScores:
+    """BLEU on the dev set, with its signature; with several dev sets, also BLEU of each."""
+
+    bleu: float
+    signature: str
+    sets: Mapping[str, float]
+
+
+@dataclass(frozen=True)
 class Run:
     """A run in memory: settings, data, model, optimizers and log."""
 
@@ -124,18 +135,18 @@ class Run:
         weights: Mapping[str, Tensor],
         *,
         step: int,
-        bleu: float,
-        signature: str,
+        scores: BestScores,
         name: str = "",
     ) -> None:
         """Save `weights` as the model; `name` describes weights of more than a single step."""
         info = WeightsInfo(
             n_parameters=self.n_parameters,
             step=step,
-            bleu=bleu,
-            signature=signature,
+            bleu=scores.bleu,
+            signature=scores.signature,
             n_pairs=self.data.n_pairs,
             weights=name,
+            sets=scores.sets,
         )
         save_weights(self.directory, weights, info)
 
@@ -150,28 +161,33 @@ class Run:
 
     def time_validation(self) -> float:
         """Return the duration in seconds of a validation with translations of typical length."""
-        return self._measure(self.data.dev_set.mean_length()).seconds
+        return self._measure(lambda dev_set: dev_set.mean_length()).seconds
 
-    def _measure(self, max_pieces: int | None = None) -> DevScores:
+    def _measure(self, max_pieces: Callable[[DevSet], int | None] = lambda _: None) -> DevScores:
         # All processes must gather each layer of a sharded model at the same time, so they cannot
         # split the dev set: each process translates all of it.
         processes = SINGLE if is_sharded(self.model) else self.processes
         data = self.data
         with reshard_after(self.model):
-            return data.dev_set.measure(
-                self.model, data.tokenizers, self.config, processes, max_pieces
-            )
+            measured = {
+                dev_set.name: dev_set.measure(
+                    self.model, data.tokenizers, self.config, processes, max_pieces(dev_set)
+                )
+                for dev_set in data.dev_sets
+            }
+        return combine(measured, self.config.train.dev_rule)
 
     def groups_from(self, position: DataPosition) -> Generator[Group]:
         """Probe the memory, then return a generator that prefetches groups from `position` on."""
-        stream = self._batch_stream()
+        stream = self.batch_stream()
         self.train_step.probe_memory(stream.largest)
         groups = stream.groups(position)
         if self.train_step.device.type == "cuda":
             groups = map(_pin_memory, groups)
         return prefetch(groups)
 
-    def _batch_stream(self) -> BatchStream:
+    def batch_stream(self) -> BatchStream:
+        """Return the stream of training batches of this process."""
         options = self.config.data
         is_augmented = options.subword_sampling or options.word_dropout
         return BatchStream(
@@ -181,7 +197,23 @@ class Run:
             self.config.train.accumulate,
             Shard(self.processes.rank, self.processes.size),
             Augmentation(self.data.tokenizers, options) if is_augmented else None,
+            self.mixture,
         )
+
+    @cached_property
+    def parts(self) -> CorpusParts:
+        """The rows of each corpus in the training set."""
+        return CorpusParts(self.data.train_set, len(self.config.data.train.entries))
+
+    @cached_property
+    def mixture(self) -> Mixture | None:
+        """The mixture of the corpora; None if each epoch contains every pair once."""
+        options = self.config.data
+        if not options.is_mixed:
+            return None
+        weights = [entry.weight for entry in options.train.entries]
+        counts = mix(self.parts.sizes, weights, options.temperature)
+        return Mixture(self.parts.starts, counts, self.config.train.seed)
 
 
 def build_run(config: Config, context: RunContext, data: Dataset) -> Run:

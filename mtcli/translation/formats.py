@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mtcli.errors import DataError
+from mtcli.config.tags import ModelTags
+from mtcli.errors import DataError, EngineError
 from mtcli.translation.line_translator import Request, Translation
 
 _EMPTY = Translation("", 0.0)
@@ -35,6 +36,8 @@ class Formats:
     with_scores: bool = False
     with_alignment: bool = False
     n_best: int = 1
+    tags: ModelTags = ModelTags()  # target languages for the field `to` (jsonl)
+    to: str | None = None  # target language of objects without the field `to`
 
     def parse_line(self, raw: bytes, place: str) -> Line:
         """Parse one input line; errors start with `place`, such as "input.txt, line 7"."""
@@ -96,7 +99,18 @@ class Formats:
                 raise DataError(
                     f"{place}: the field {name!r} is not a string", hint="make it a string"
                 )
-        return Line(Request(source, prefix or ""), is_valid, fields)
+        return Line(Request(source, prefix or "", to=self._target(fields, place)), is_valid, fields)
+
+    def _target(self, fields: dict[str, Any], place: str) -> str | None:
+        """Return the target language of a JSON object; None if the model has only one."""
+        if not self.tags.languages:
+            return None  # the field `to` has another meaning
+        to = fields.get("to", self.to)
+        try:
+            self.tags.symbols(to)
+        except EngineError as error:
+            raise DataError(f"{place}: {error.args[0]}", hint=error.hint) from error
+        return None if to is None else str(to)
 
     def _cells(self, candidate: Translation) -> Iterator[str]:
         """Yield the tsv cells of one candidate."""

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from mtcli.config.search import SearchOptions
+from mtcli.config.tags import Symbols
 from mtcli.errors import EngineError
 from mtcli.translation.alignment import Alignment, align_words, word_indices
 from mtcli.translation.engines import LoadedEngine
@@ -30,6 +31,8 @@ class Request:
 
     text: str
     prefix: str = ""  # forced start of the translation
+    to: str | None = None  # target language; None: the default of the translator
+    tag: str | None = None  # tag of the source; None: the default of the translator
 
 
 @dataclass(frozen=True)
@@ -47,11 +50,22 @@ class Translation:
 class LineTranslator:
     """Translates lines with an engine."""
 
-    def __init__(self, loaded: LoadedEngine, *, batch_tokens: int | None = None) -> None:
+    def __init__(
+        self,
+        loaded: LoadedEngine,
+        *,
+        batch_tokens: int | None = None,
+        to: str | None = None,
+        tag: str | None = None,
+    ) -> None:
         self.engine = loaded.engine
         self.tokenizers = loaded.tokenizers
         self.max_pieces = loaded.max_pieces
         self.options = loaded.search  # default search options of the model
+        self.tags = loaded.tags  # target languages and tags to choose from
+        self.to, self.tag = to, tag  # defaults for requests that have none
+        if to or tag:
+            self.tags.check(to, tag)
         self.batch_tokens = batch_tokens or loaded.engine.batch_tokens
 
     def translate_all(
@@ -59,6 +73,10 @@ class LineTranslator:
     ) -> list[list[Translation]]:
         """Return the n-best list of each line, in input order; a blank line stays blank."""
         return [line for group in self.translate_groups([requests], options) for line in group]
+
+    def symbols(self, request: Request) -> Symbols:
+        """Return the tags in front of the source of `request`; raise `EngineError` if invalid."""
+        return self.tags.symbols(request.to or self.to, request.tag or self.tag)
 
     def check(self, options: SearchOptions) -> None:
         """Raise `EngineError` if the engine cannot search with `options`."""
@@ -90,7 +108,7 @@ class LineTranslator:
 
 
 class _Group(Group[list[Translation]]):
-    """Lines to translate; duplicates are translated once."""
+    """Lines to translate; equal sources are searched once."""
 
     def __init__(
         self,
@@ -104,15 +122,20 @@ class _Group(Group[list[Translation]]):
         self.batch_tokens = translator.batch_tokens
         self.source, self.target = translator.tokenizers.source, translator.tokenizers.target
         pieces = self.source.tokenize_batch([request.text for request in requests])
-        self.parts = [split_line(line, translator.max_pieces) for line in pieces]
+        symbols = [translator.symbols(request) for request in requests]
+        self.parts = [
+            split_line(line, max(1, translator.max_pieces - len(tags)))
+            for line, tags in zip(pieces, symbols, strict=True)
+        ]
         prefixes = [self.target.tokenize(r.prefix) if r.prefix else [] for r in requests]
         self.rows: list[list[int]] = []  # for each line, the indices of its parts in `sources`
         self.sources: list[Source] = []
         row_of: dict[Source, int] = {}
-        for parts, prefix in zip(self.parts, prefixes, strict=True):
+        for parts, prefix, tags in zip(self.parts, prefixes, symbols, strict=True):
             self.rows.append([])
             for i, part in enumerate(parts):
-                source = Source(part.pieces, () if i else tuple(prefix))
+                pieces_of_part = (*tags, *part.pieces)
+                source = Source(pieces_of_part, () if i else tuple(prefix), len(tags))
                 row = row_of.setdefault(source, len(self.sources))
                 if row == len(self.sources):
                     self.sources.append(source)
@@ -187,10 +210,13 @@ class _Group(Group[list[Translation]]):
 
     def _to_translation(self, source: Source, scored: ScoredPieces, text: str) -> Translation:
         attention = scored.attention if self.options.with_alignment else None
+        pieces = source.pieces[source.n_tags :]
+        if attention is not None and source.n_tags:  # no word is aligned with a tag
+            attention = [weights[source.n_tags :] for weights in attention]
         return Translation(
             text,
             scored.score,
-            None if attention is None else align_words(source.pieces, scored.pieces, attention),
+            None if attention is None else align_words(pieces, scored.pieces, attention),
             is_truncated=scored.is_truncated,
             is_repetitive=is_repetitive(source.pieces, scored.pieces),
         )

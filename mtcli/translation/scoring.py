@@ -96,8 +96,11 @@ class PairScorer:
         *,
         batch_tokens: int | None = None,
         max_pieces: int | None = None,
+        to: str | None = None,
+        tag: str | None = None,
     ) -> None:
         self.engine, self.tokenizers = loaded.engine, loaded.tokenizers
+        self.symbols = loaded.tags.symbols(to, tag)  # in front of every source
         # Positions of both sides; an engine counts source positions only.
         self.batch_tokens = batch_tokens or 2 * loaded.engine.batch_tokens
         self.max_pieces = _choose_max_pieces(loaded, max_pieces)
@@ -113,7 +116,11 @@ class PairScorer:
         """Return the pieces of each pair."""
         sources = self.tokenizers.source.tokenize_batch([pair.source for pair in pairs])
         targets = self.tokenizers.target.tokenize_batch([pair.target for pair in pairs])
-        return [(Source(tuple(s)), tuple(t)) for s, t in zip(sources, targets, strict=True)]
+        tags = self.symbols
+        return [
+            (Source((*tags, *source) if source else (), n_tags=len(tags)), tuple(target))
+            for source, target in zip(sources, targets, strict=True)
+        ]
 
 
 def _choose_max_pieces(loaded: LoadedEngine, wanted: int | None) -> int:

@@ -6,6 +6,7 @@ from itertools import islice
 from pathlib import Path
 
 from mtcli.config.search import EngineOptions, SearchOptions
+from mtcli.translation.attention import LineAttention, trace_attention
 from mtcli.translation.engines import open_engine
 from mtcli.translation.line_translator import LineTranslator, Request, Translation
 from mtcli.translation.pipeline import LINES_PER_GROUP, OnProgress
@@ -18,6 +19,7 @@ class Translator(LineTranslator):
         translator = Translator("my-model")
         translator.translate(["Hello."])
 
+    `to` is the target language of a model that has several, and `tag` a tag of the model.
     `options` are the search options of the model. To change some of them, pass
     `dataclasses.replace(translator.options, beam_size=5, n_best=5)` to `stream`.
     """
@@ -29,23 +31,41 @@ class Translator(LineTranslator):
         engine: EngineOptions | None = None,
         ensemble: Sequence[str | Path] = (),
         batch_tokens: int | None = None,
+        to: str | None = None,
+        tag: str | None = None,
     ) -> None:
         others = [Path(other) for other in ensemble]
         self.model = Path(model)
         self.loaded = open_engine(self.model, engine or EngineOptions(), others)
-        super().__init__(self.loaded, batch_tokens=batch_tokens)
+        super().__init__(self.loaded, batch_tokens=batch_tokens, to=to, tag=tag)
 
-    def translate(self, lines: Iterable[str], *, beam_size: int | None = None) -> list[str]:
-        """Return the translation of each line, in input order; a blank line stays blank."""
+    def translate(
+        self, lines: Iterable[str], *, beam_size: int | None = None, to: str | None = None
+    ) -> list[str]:
+        """Return the translation of each line, in input order; a blank line stays blank.
+
+        `to` replaces the target language of the translator.
+        """
         width = self.options.beam_size if beam_size is None else beam_size
         options = replace(self.options, n_best=1, beam_size=width, with_scores=False)
-        return [candidates[0].text for candidates in self.stream(lines, options)]
+        return [candidates[0].text for candidates in self.stream(lines, options, to=to)]
+
+    def attention(self, text: str, reference: str | None = None) -> LineAttention:
+        """Return the attention weights of all layers and heads for one line.
+
+        The target is the translation of the model or, if given, `reference`, which the model is
+        forced to output. The torch model computes the weights, whichever engine translates.
+        """
+        symbols = self.tags.symbols(self.to, self.tag)
+        return trace_attention(self.loaded, text, reference, symbols=symbols)
 
     def stream(
         self,
         lines: Iterable[str],
         options: SearchOptions | None = None,
         on_progress: OnProgress | None = None,
+        *,
+        to: str | None = None,
     ) -> Iterator[list[Translation]]:
         """Yield the n-best list of each line, best first; `lines` may be infinite.
 
@@ -54,7 +74,7 @@ class Translator(LineTranslator):
         """
         if isinstance(lines, str):
             raise TypeError("lines must be a list of strings, not one string")
-        groups = _groups(map(_to_request, lines))
+        groups = _groups(Request(_without_line_end(line), to=to) for line in lines)
         for group in self.translate_groups(groups, options or self.options, on_progress):
             yield from group
 
@@ -70,12 +90,9 @@ class Translator(LineTranslator):
             Pair(_without_line_end(source), _without_line_end(target))
             for source, target in zip(sources, targets, strict=True)
         )
-        groups = PairScorer(self.loaded).score_groups(pair_groups(pairs))
+        scorer = PairScorer(self.loaded, to=self.to, tag=self.tag)
+        groups = scorer.score_groups(pair_groups(pairs))
         return [score for group in groups for score in group]
-
-
-def _to_request(line: str) -> Request:
-    return Request(_without_line_end(line))
 
 
 def _without_line_end(line: str) -> str:

@@ -1,7 +1,7 @@
 """List of corpus formats. Parses corpus names (`[FORMAT:]PATH[#SELECTION]`) and opens corpora."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
 
@@ -41,10 +41,8 @@ __all__ = [
     "Location",
     "OpenedCorpus",
     "Row",
-    "find_languages",
     "has_known_suffix",
     "is_read_once",
-    "open_corpora",
     "open_corpus",
     "recognize_format",
 ]
@@ -87,28 +85,6 @@ def open_corpus(names: Sequence[str], languages: Languages = UNKNOWN_LANGUAGES) 
         f"expected one or two names for a corpus, got {len(names)}: {' '.join(names)}",
         hint=f"quote patterns so that the shell does not expand them; {_EXAMPLE}",
     )
-
-
-def open_corpora(
-    corpora: Iterable[Sequence[str]], languages: Languages = UNKNOWN_LANGUAGES
-) -> Iterator[OpenedCorpus]:
-    """Open corpora one after the other; languages found in one also apply to the next ones."""
-    for names in corpora:
-        opened = open_corpus(names, languages)
-        languages = Languages(
-            languages.source or opened.languages.source,
-            languages.target or opened.languages.target,
-        )
-        yield replace(opened, languages=languages)
-
-
-def find_languages(
-    corpora: Iterable[Sequence[str]], languages: Languages = UNKNOWN_LANGUAGES
-) -> Languages:
-    """Return `languages`; find unknown ones in the corpora, except in pipes."""
-    for opened in open_corpora((c for c in corpora if not is_read_once(c)), languages):
-        languages = opened.languages
-    return languages
 
 
 def has_known_suffix(name: str) -> bool:

@@ -10,7 +10,10 @@ from operator import and_, or_
 
 from mtcli.data.words import split_words
 
-_URL = re.compile(r"(?:https?://|www\.)[^\s<>\"“”«»]+|[\w.+-]+@[\w-]+\.[\w.-]+")
+# The name in an address has at most 64 characters (RFC 5321). Without the limit and the boundary,
+# the time for a long word would be quadratic.
+_ADDRESS = r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]+\.[\w.-]+"
+_URL = re.compile(rf"(?:https?://|www\.)[^\s<>\"“”«»]+|{_ADDRESS}")
 _URL_END = ".,;:!?)]}'’"
 # A space separates the digits of one number only if exactly three digits follow, as in "1 000".
 _SPACED_DIGITS = re.compile(r"(?<=\d)[\u00a0\u202f ](?=\d{3}(?!\d))")

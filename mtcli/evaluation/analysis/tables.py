@@ -1,6 +1,7 @@
-"""An analysis as plain text: one table per question, systems side by side."""
+"""Tables of an analysis: one per question, systems side by side; and their plain text."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from mtcli.evaluation.analysis.groups import FREQUENCY_LABELS
 from mtcli.evaluation.analysis.results import (
@@ -22,15 +23,35 @@ _NO_VALUE = "-"
 Row = Sequence[str]
 
 
+@dataclass(frozen=True)
+class AnalysisTable:
+    """A table of texts."""
+
+    title: str
+    rows: Sequence[Row]  # the first row is the header
+
+
 def format_analysis(evaluation: Evaluation) -> str:
     """Return the analysis of an evaluation as text."""
     analysis: Analysis = evaluation.analysis
     sections = [
-        _table("Length and n-gram precision", [_header("", analysis), *_precisions(analysis)]),
-        _table("Lines with problems", [_header("", analysis), *_findings(analysis)]),
-        _table(
+        *map(_format_table, analysis_tables(evaluation)),
+        *(_differences(evaluation, differences) for differences in analysis.differences),
+        describe_training(analysis),
+    ]
+    return "\n\n".join("\n".join(lines) for lines in sections if lines)
+
+
+def analysis_tables(evaluation: Evaluation) -> list[AnalysisTable]:
+    """Return the tables of an analysis that have content."""
+    analysis: Analysis = evaluation.analysis
+    header = _header("", analysis)
+    tables = [
+        AnalysisTable("Length and n-gram precision", [header, *_precisions(analysis)]),
+        AnalysisTable("Lines with problems", [header, *_findings(analysis)]),
+        AnalysisTable(
             "Lost: in source and reference, not in the output. Invented: in neither",
-            [_header("", analysis), *_items(analysis)],
+            [header, *_items(analysis)],
         ),
         _group_table("Source length in words", analysis, lambda system: system.by_length),
         _group_table(
@@ -38,15 +59,18 @@ def format_analysis(evaluation: Evaluation) -> str:
             analysis,
             lambda system: system.by_frequency,
         ),
-        _table("Words by training frequency: recall and precision", _recall(analysis)),
+        AnalysisTable("Words by training frequency: recall and precision", _recall(analysis)),
         _group_table("Sources that occur in the training corpus", analysis, _by_training),
-        _table("Exact matches with the training corpus", _matches(analysis)),
+        AnalysisTable("Exact matches with the training corpus", _matches(analysis)),
         _group_table(_document_title(analysis), analysis, lambda system: system.by_document),
-        _table("Speed, memory and size", _decoding(evaluation)),
-        *(_differences(evaluation, differences) for differences in analysis.differences),
-        [*_training_lines(analysis.training), *analysis.notices],
+        AnalysisTable("Speed, memory and size", _decoding(evaluation)),
     ]
-    return "\n\n".join("\n".join(lines) for lines in sections if lines)
+    return [table for table in tables if len(table.rows) > 1]
+
+
+def describe_training(analysis: Analysis) -> list[str]:
+    """Return the origin of the word frequencies, and other notices."""
+    return [*_training_lines(analysis.training), *analysis.notices]
 
 
 def _header(title: str, analysis: Analysis) -> list[str]:
@@ -91,10 +115,8 @@ def _by_training(system: SystemAnalysis) -> Sequence[GroupScore]:
 
 def _group_table(
     title: str, analysis: Analysis, select: Callable[[SystemAnalysis], Sequence[GroupScore]]
-) -> list[str]:
+) -> AnalysisTable:
     groups = [select(system) for system in analysis.systems]
-    if not groups[0]:
-        return []
     header = ["", "lines"]
     for system in analysis.systems:
         header += [f"{system.name} {_METRICS[0][1]}", _METRICS[1][1]]
@@ -105,7 +127,7 @@ def _group_table(
     ]
     if select(analysis.systems[0]) is analysis.systems[0].by_document:
         rows = sorted(rows, key=lambda row: float(row[3]))[:_MAX_DOCUMENTS]
-    return _table(title, [header, *rows])
+    return AnalysisTable(title, [header, *rows])
 
 
 def _document_title(analysis: Analysis) -> str:
@@ -202,13 +224,11 @@ def _training_lines(training: TrainingInfo | None) -> Iterator[str]:
     yield f"training frequencies: {training.origin}, {counted}"
 
 
-def _table(title: str, rows: Sequence[Row]) -> list[str]:
+def _format_table(table: AnalysisTable) -> list[str]:
     """Return a title and aligned rows: the first column to the left, the others to the right."""
-    if len(rows) < 2:
-        return []
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [title]
-    for first, *others in rows:
+    widths = [max(map(len, column)) for column in zip(*table.rows, strict=True)]
+    lines = [table.title]
+    for first, *others in table.rows:
         cells = [first.ljust(widths[0])]
         cells += [cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True)]
         lines.append("  ".join(cells).rstrip())

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mtcli.data.formats import open_corpora
+from mtcli.data.formats import open_corpus
 from mtcli.data.formats.base import Languages, Row
 from mtcli.data.words import split_words
 from mtcli.evaluation.analysis.results import TrainingInfo
@@ -43,7 +43,7 @@ def read_training_corpus(
     names: Sequence[str], languages: Languages, test_set: TestSet, systems: Sequence[SystemResult]
 ) -> TrainingText:
     """Read a training corpus once; keep only what also occurs in the test set or the outputs."""
-    rows = (row for opened in open_corpora([[n] for n in names], languages) for row in opened.rows)
+    rows = (row for name in names for row in open_corpus([name], languages).rows)
     return _scan(rows, " ".join(names), test_set, systems)
 
 

@@ -15,6 +15,7 @@ class Source:
 
     pieces: tuple[str, ...]
     prefix: tuple[str, ...] = ()  # forced start of the translation
+    n_tags: int = 0  # number of tags, which are the first pieces
 
 
 @dataclass(frozen=True)

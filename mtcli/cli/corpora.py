@@ -1,0 +1,47 @@
+"""Corpora on the command line of `mtcli train`, converted to values of `data.train`."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+
+def training_corpora(names: Sequence[str], more: Sequence[str]) -> Any:
+    """Return the value of data.train for the command-line corpora; None if there are none."""
+    first = list(names) if len(names) == 2 else parse_corpus("".join(names))
+    values = [value for value in (first, *map(parse_corpus, more)) if value]
+    if len(values) == 1 and not isinstance(values[0], dict):
+        return values[0]
+    return [_to_entry(value) for value in values] or None
+
+
+def dev_corpora(files: tuple[Path, Path] | None, names: Sequence[str]) -> Any:
+    """Return the value of data.dev: one dev set, or one per name; None if there are none."""
+    if files:
+        return [*map(str, files)]
+    values = [parse_corpus(name) for name in names]
+    if len(values) == 1 and not isinstance(values[0], dict):
+        return values[0]
+    return [_to_named_entry(value) for value in values] or None
+
+
+def parse_corpus(text: str) -> Any:
+    """Return the name of a corpus, or the mapping in a text such as {corpus: NAME, to: de}."""
+    if not (text.startswith("{") and text.endswith("}") and "corpus" in text):
+        return text
+    from mtcli.config.load import parse_yaml
+
+    value = parse_yaml(text, origin=text)
+    return value if isinstance(value, dict) and "corpus" in value else text
+
+
+def _to_entry(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {"corpus": value}
+
+
+def _to_named_entry(value: Any) -> dict[str, Any]:
+    """Return the entry of a dev set; its name is the target language or the file name."""
+    entry = _to_entry(value)
+    if "name" in entry or "to" in entry:
+        return entry
+    names = entry["corpus"]
+    return {"name": Path(names if isinstance(names, str) else str(names[0])).name, **entry}

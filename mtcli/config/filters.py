@@ -1,0 +1,77 @@
+"""Config section `filters`: which pairs are dropped from the training set."""
+
+from difflib import get_close_matches
+from typing import Literal, Self
+
+from pydantic import Field, field_validator
+
+from mtcli.config.base import Float, Int, Section
+
+SCRIPTS = (
+    *("Arabic", "Armenian", "Bengali", "Bopomofo", "Canadian", "Cherokee", "Coptic", "Cyrillic"),
+    *("Devanagari", "Ethiopic", "Georgian", "Greek", "Gujarati", "Gurmukhi", "Han", "Hangul"),
+    *("Hebrew", "Hiragana", "Javanese", "Kannada", "Katakana", "Khmer", "Lao", "Latin"),
+    *("Malayalam", "Mongolian", "Myanmar", "Oriya", "Sinhala", "Syriac", "Tamil", "Telugu"),
+    *("Thaana", "Thai", "Tibetan", "Tifinagh", "Yi"),
+)
+
+
+class FilterConfig(Section):
+    """Filters of the training set. Dropped pairs are counted. null and false disable a filter."""
+
+    damaged: bool = True
+    """Drop pairs with damaged characters: U+FFFD, or UTF-8 that was decoded as Latin-1 or
+    Windows-1252, such as Ã© for é."""
+    max_length_ratio: Float | None = Field(9.0, gt=1)
+    """Drop pairs in which one side is more than this many times as long as the other, both in
+    characters and in UTF-8 bytes. Pairs whose longer side has fewer than 50 characters are kept."""
+    dev_copies: bool = True
+    """Drop near-copies of held-out dev pairs: a side with at least 20 bytes of letters, or both
+    sides, have the same letters as in a dev pair, ignoring case, spaces, digits and punctuation. If
+    more than 10% of the pairs are near-copies, they are kept."""
+    duplicates: Literal["pair", "source", "target"] | None = None
+    """Drop pairs that repeat an earlier pair, source or target exactly."""
+    identical: bool = False
+    """Drop pairs with the same text on both sides."""
+    min_characters: Int | None = Field(None, gt=0)
+    """Drop pairs in which a side has fewer characters."""
+    max_characters: Int | None = Field(None, gt=0)
+    """Drop pairs in which a side has more characters."""
+    min_words: Int | None = Field(None, gt=0)
+    """Drop pairs in which a side has fewer words. The number of words is estimated for scripts
+    without spaces."""
+    max_words: Int | None = Field(None, gt=0)
+    """Drop pairs in which a side has more words."""
+    min_letter_share: Float | None = Field(None, gt=0, le=1)
+    """Drop pairs in which a side has a smaller share of letters among its characters other than
+    spaces, such as 0.3."""
+    source_scripts: tuple[str, ...] = ()
+    """Drop pairs in which fewer than half of the letters of the source are in these scripts, such
+    as [Latin] or [Han, Hiragana, Katakana]. An empty list disables the filter."""
+    target_scripts: tuple[str, ...] = ()
+    """The same for the target."""
+    max_repeated_characters: Int | None = Field(None, gt=0, le=1000)
+    """Drop pairs in which a character occurs more often in a row, such as 20."""
+    max_repeated_words: Int | None = Field(None, gt=0)
+    """Drop pairs in which a word or a phrase of up to four words occurs more often in a row, such
+    as 5."""
+    different_numbers: bool = False
+    """Drop pairs in which a number of several digits is on one side only, or each side has a number
+    that the other lacks. This also drops correct pairs, such as 30 for thirty."""
+    different_urls: bool = False
+    """Drop pairs whose sides have different web or mail addresses."""
+
+    @field_validator("source_scripts", "target_scripts")
+    @classmethod
+    def _check_scripts(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        for name in names:
+            if name not in SCRIPTS:
+                close = get_close_matches(name.capitalize(), SCRIPTS, n=1)
+                hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(SCRIPTS)}"
+                raise ValueError(f"unknown script {name!r}; {hint}")
+        return names
+
+    @classmethod
+    def none(cls) -> Self:
+        """Return the section with all filters disabled, as in earlier versions of mtcli."""
+        return cls(damaged=False, max_length_ratio=None, dev_copies=False)

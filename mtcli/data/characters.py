@@ -1,0 +1,106 @@
+"""Properties of characters and lines in any script: letters, scripts, words, damaged text."""
+
+import re
+import unicodedata
+from functools import cache
+
+from mtcli.config.filters import SCRIPTS
+
+# Scripts without spaces between words: first and last code point, mean characters per word.
+_UNSPACED = (
+    (0x0E00, 0x0EFF, 4.0),  # Thai, Lao
+    (0x1000, 0x109F, 4.0),  # Burmese
+    (0x1780, 0x17FF, 4.0),  # Khmer
+    (0x3040, 0x30FF, 2.0),  # Hiragana, Katakana
+    (0x3400, 0x9FFF, 1.7),  # Han
+    (0x20000, 0x3FFFF, 1.7),  # Han, rare
+)
+
+_ANY_UNSPACED = re.compile(
+    f"[{''.join(f'{chr(first)}-{chr(last)}' for first, last, _ in _UNSPACED)}]"
+)
+
+# Words in the Unicode name of a character that identify its script.
+_SCRIPT_WORDS = {script.upper(): script for script in SCRIPTS} | {
+    "CJK": "Han",
+    "IDEOGRAPHIC": "Han",
+    "KATAKANA-HIRAGANA": "Katakana",
+}
+
+# Characters that Windows-1252 and Latin-1 assign to the bytes 0x80 to 0xBF, which continue a
+# character in UTF-8.
+_CONTINUATION = "\x80-\xbf€‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ"
+# Those that do not follow a letter in intact text: no quotes, dashes, ellipsis or spaces.
+_UNNATURAL = "\x80-\x84\x86-\x9f¡-ª¬-¶¸-º¼-¿€ƒ†‡ˆ‰ŠŒŽ•˜™šœžŸ"
+_DAMAGED = re.compile(
+    "\N{REPLACEMENT CHARACTER}"
+    "|[Â-ô][\x80-\x84\x86-\x9f]"  # UTF-8 decoded as Latin-1
+    f"|[ÂÃ][{_UNNATURAL}]"  # UTF-8 decoded as Windows-1252: é becomes Ã©
+    "|â€|â‚¬|â„¢|â†|ï¿½|ï»¿"  # curly quotes and dashes, €, ™, arrows, U+FFFD, byte order mark
+    f"|(?:[ÐÑ][{_CONTINUATION}]){{2}}"  # Cyrillic
+    f"|(?:[Â-ß][{_CONTINUATION}]){{3}}"  # Greek, Hebrew, Arabic
+    f"|(?:[à-ï][{_CONTINUATION}]{{2}}){{2}}"  # Chinese, Japanese, Korean, Hindi, Thai
+    f"|ðŸ[{_CONTINUATION}]{{2}}"  # emoji
+)
+_SUSPICIOUS = re.compile(f"[ÂÃ][{_CONTINUATION}]")
+
+
+@cache
+def is_letter(character: str) -> bool:
+    """Return whether a character is a letter, or a mark such as a vowel sign in Hindi or Thai."""
+    return character.isalpha() or unicodedata.category(character).startswith("M")
+
+
+@cache
+def script_of(character: str) -> str | None:
+    """Return the script of a letter, one of `SCRIPTS`; None for other characters."""
+    if not is_letter(character):
+        return None
+    words = unicodedata.name(character, "").split()[:3]
+    return next((_SCRIPT_WORDS[word] for word in words if word in _SCRIPT_WORDS), None)
+
+
+def letters_of(text: str) -> str:
+    """Return the letters of `text` in lower case, without any other characters."""
+    return text.translate(_LETTERS)
+
+
+class _Letters(dict[int, str]):
+    """Table for `str.translate`: the lower case of letters, nothing for other characters."""
+
+    def __missing__(self, code: int) -> str:
+        character, lower = chr(code), chr(code).lower()
+        # Do not make ASCII letters of İ and the Kelvin sign: `NearCopyIndex` depends on it.
+        is_ascii = any(letter.isascii() for letter in lower)
+        lower = character if is_ascii and not character.isascii() else lower
+        self[code] = lower if is_letter(character) else ""
+        return self[code]
+
+
+_LETTERS = _Letters()
+
+
+def count_words(line: str) -> float:
+    """Return the number of words in a line; for scripts without spaces, an estimate."""
+    n_words = float(len(line.split()))
+    if line.isascii() or not _ANY_UNSPACED.search(line):
+        return n_words
+    for first, last, length in _UNSPACED:
+        n_words += sum(first <= ord(character) <= last for character in line) / length
+    return n_words
+
+
+def is_damaged(line: str) -> bool:
+    """Return whether a line has U+FFFD, or UTF-8 that was decoded as Latin-1 or Windows-1252."""
+    if line.isascii():
+        return False
+    return bool(_DAMAGED.search(line)) or (bool(_SUSPICIOUS.search(line)) and _is_recoded(line))
+
+
+def _is_recoded(line: str) -> bool:
+    """Return whether a line, encoded as Windows-1252, is UTF-8."""
+    try:
+        line.encode("cp1252").decode()
+    except UnicodeError:
+        return False
+    return True

@@ -1,0 +1,147 @@
+"""Opening of corpora with options: languages, direction and tags of each entry."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from mtcli.config.tags import Symbols, symbols_for
+from mtcli.data.formats import is_read_once, open_corpus
+from mtcli.data.formats.base import UNKNOWN_LANGUAGES, Languages, OpenedCorpus
+from mtcli.data.formats.languages import match_language
+from mtcli.errors import DataError
+
+if TYPE_CHECKING:
+    from mtcli.config.corpora import CorpusEntry, CorpusSource
+
+
+REVERSED = ", reversed"  # at the end of descriptions
+
+
+class EntryInfo(NamedTuple):
+    """Options of a corpus that its pairs keep. The field order is part of the cache format."""
+
+    to: str | None = None
+    tag: str | None = None
+    set_name: str = ""  # name of the dev set
+    is_reversed: bool = False
+
+    @property
+    def symbols(self) -> Symbols:
+        """Symbols in front of every source."""
+        return symbols_for(self.to, self.tag)
+
+
+@dataclass(frozen=True)
+class OpenedEntry:
+    """A corpus in the direction of its entry."""
+
+    entry: "CorpusEntry"
+    corpus: OpenedCorpus
+    info: EntryInfo
+
+
+def open_entries(
+    source: "CorpusSource",
+    languages: Languages = UNKNOWN_LANGUAGES,
+    targets: Sequence[str] = (),
+) -> Iterator[OpenedEntry]:
+    """Open the corpora of `source` one after the other.
+
+    Languages found in one corpus apply to the following ones, except to those with `to`. `targets`
+    are the target languages of the model: if an entry has no `to`, the languages of its corpus
+    determine it.
+    """
+    for entry in source.entries:
+        if entry.to or targets:
+            yield _open_direction(entry, targets)
+            continue
+        given = _swap(languages) if entry.reverse else languages
+        opened = _open(entry, given)
+        languages = Languages(
+            languages.source or opened.languages.source,
+            languages.target or opened.languages.target,
+        )
+        opened = replace(opened, languages=languages)
+        info = EntryInfo(None, entry.tag, entry.set_name, entry.reverse)
+        yield OpenedEntry(entry, opened, info)
+
+
+def find_languages(source: "CorpusSource", languages: Languages = UNKNOWN_LANGUAGES) -> Languages:
+    """Return `languages`, with unknown ones filled in from the corpora; do not open pipes.
+
+    Corpora with `to` have no common languages.
+    """
+    for opened in open_entries(_without_pipes(source), languages):
+        languages = languages if opened.info.to else opened.corpus.languages
+    return languages
+
+
+def check_can_open(
+    source: "CorpusSource", languages: Languages, targets: Sequence[str] = ()
+) -> None:
+    """Raise `DataError` if a corpus cannot be opened; do not open pipes."""
+    for _ in open_entries(_without_pipes(source), languages, targets):
+        pass
+
+
+def _without_pipes(source: "CorpusSource") -> "CorpusSource":
+    entries = tuple(entry for entry in source.entries if not is_read_once(entry.corpus))
+    return replace(source, entries=entries)
+
+
+def _open(entry: "CorpusEntry", languages: Languages) -> OpenedCorpus:
+    """Open a corpus with these languages, or its own, and reverse it if the entry requires it."""
+    stored = Languages(entry.source_lang or languages.source, entry.target_lang or languages.target)
+    opened = open_corpus(entry.corpus, stored)
+    return _reverse(opened) if entry.reverse else opened
+
+
+def _open_direction(entry: "CorpusEntry", targets: Sequence[str]) -> OpenedEntry:
+    """Open a corpus and put its sides in the order that the target language requires."""
+    opened = _open(entry, UNKNOWN_LANGUAGES)
+    found = opened.languages
+    to = entry.to or _choose_target(entry, found, targets)
+    if found.target and not _is_same(to, found.target):
+        if entry.reverse or not (found.source and _is_same(to, found.source)):
+            raise DataError(
+                f"{entry}: cannot translate to {to}: the corpus is {_describe(found)}",
+                hint="choose one of its languages, or set source_lang and target_lang of the entry",
+            )
+        opened = _reverse(opened)
+    return OpenedEntry(entry, opened, EntryInfo(to, entry.tag, entry.name or to))
+
+
+def _choose_target(entry: "CorpusEntry", found: Languages, targets: Sequence[str]) -> str:
+    """Return the target language of an entry without `to`."""
+    if len(targets) == 1:
+        return targets[0]
+    for target in targets:
+        if found.target and _is_same(target, found.target):
+            return target
+    raise DataError(
+        f"{entry}: the target language is missing; the model has {', '.join(targets)}",
+        hint=f"add it: {{corpus: {_quote(entry)}, to: {targets[0]}}}",
+    )
+
+
+def _quote(entry: "CorpusEntry") -> str:
+    names = ", ".join(entry.corpus)
+    return f"[{names}]" if len(entry.corpus) == 2 else names
+
+
+def _describe(languages: Languages) -> str:
+    return f"{languages.source or 'unknown'} to {languages.target or 'unknown'}"
+
+
+def _is_same(code: str, other: str) -> bool:
+    return bool(match_language(code, [other]) or match_language(other, [code]))
+
+
+def _swap(languages: Languages) -> Languages:
+    return Languages(languages.target, languages.source)
+
+
+def _reverse(opened: OpenedCorpus) -> OpenedCorpus:
+    rows = ((row[1], row[0]) for row in opened.rows)
+    descriptions = tuple(text + REVERSED for text in opened.descriptions)
+    return replace(opened, rows=rows, descriptions=descriptions, languages=_swap(opened.languages))

@@ -1,0 +1,17 @@
+"""Target languages and tags of a model directory."""
+
+from pathlib import Path
+
+from mtcli.config.tags import ModelTags
+from mtcli.model_dir.directory import load_saved_config
+from mtcli.tokenizer import Tokenizers
+
+
+def model_tags(directory: Path, tokenizers: Tokenizers) -> ModelTags:
+    """Return the target languages and tags that the user of a model can choose from."""
+    symbols = tokenizers.source.tags
+    if not symbols:
+        return ModelTags()
+    config = load_saved_config(directory)
+    # A vocabulary that mtcli did not train may have symbols that the model never saw.
+    return ModelTags.from_symbols(config.data.symbols if config.tokenizer.model else symbols)

@@ -1,0 +1,54 @@
+"""Shares of the corpora in the training data, as planned and as used."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from mtcli.data.batches import DataPosition
+from mtcli.data.mixing import Share, to_shares
+from mtcli.training.run_state import Run
+
+
+def planned_shares(run: Run) -> list[str]:
+    """Return lines with the share of each corpus in an epoch; empty if there is only one corpus."""
+    if not _has_shares(run):
+        return []
+    sizes, tokens = run.parts.sizes, run.parts.n_tokens
+    counts = run.mixture.counts if run.mixture else sizes
+    # An epoch with a weight that is not an integer contains some of the pairs: take their mean.
+    expected = [
+        round(n * count / max(1, size))
+        for n, count, size in zip(tokens, counts, sizes, strict=True)
+    ]
+    head = f"mix: {sum(counts):,} pairs per epoch from {len(sizes)} corpora"
+    return [head, *_lines(run, to_shares(counts, expected))]
+
+
+def used_shares(run: Run, position: DataPosition) -> list[str]:
+    """Return lines with the share that each corpus had in the training up to `position`."""
+    if not _has_shares(run):
+        return []
+    pairs, tokens = run.parts.count(run.batch_stream().rows_in_epoch(position))
+    sizes, all_tokens = np.array(run.parts.sizes), np.array(run.parts.n_tokens)
+    if run.mixture is None:
+        pairs, tokens = pairs + position.epoch * sizes, tokens + position.epoch * all_tokens
+    else:
+        for corpus in range(len(sizes)):
+            n_complete, rows = run.mixture.rows_before(position.epoch, corpus)
+            more_pairs, more_tokens = run.parts.count(rows)
+            pairs, tokens = pairs + more_pairs, tokens + more_tokens
+            pairs[corpus] += n_complete * sizes[corpus]
+            tokens[corpus] += n_complete * all_tokens[corpus]
+    head = f"mix: {pairs.sum():,} pairs used in training"
+    return [head, *_lines(run, to_shares(pairs.tolist(), tokens.tolist()))]
+
+
+def _has_shares(run: Run) -> bool:
+    return run.data.stream is None and run.data.train_set.origins is not None
+
+
+def _lines(run: Run, shares: list[Share]) -> Iterator[str]:
+    # Do not log directories: a model can be shared.
+    entries = run.config.data.train.strip_absolute_paths().entries
+    for entry, share in zip(entries, shares, strict=True):
+        yield f"  {entry.label}: {share}"
