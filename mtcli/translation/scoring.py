@@ -104,6 +104,7 @@ class PairScorer:
         # Positions of both sides; an engine counts source positions only.
         self.batch_tokens = batch_tokens or 2 * loaded.engine.batch_tokens
         self.max_pieces = _choose_max_pieces(loaded, max_pieces)
+        self.symbols = loaded.tags.symbols(to, tag)  # in front of each source
 
     def score_groups(
         self, groups: Iterable[Sequence[Pair]], on_progress: OnProgress | None = None
@@ -246,7 +247,7 @@ class _Group(Group[PairScore]):
                 tokens=(*pieces, EOS) if log_probs else (),
                 log_probs=tuple(log_probs),
                 is_overlong=not log_probs,
-                is_blank=not source.pieces or not pieces,
+                is_blank=len(source.pieces) == source.n_tags or not pieces,
             )
             for (source, pieces), log_probs in zip(self.pairs, self.log_probs, strict=True)
         ]
