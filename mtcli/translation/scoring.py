@@ -104,7 +104,6 @@ class PairScorer:
         # Positions of both sides; an engine counts source positions only.
         self.batch_tokens = batch_tokens or 2 * loaded.engine.batch_tokens
         self.max_pieces = _choose_max_pieces(loaded, max_pieces)
-        self.symbols = loaded.tags.symbols(to, tag)  # in front of each source
 
     def score_groups(
         self, groups: Iterable[Sequence[Pair]], on_progress: OnProgress | None = None
@@ -119,7 +118,7 @@ class PairScorer:
         targets = self.tokenizers.target.tokenize_batch([pair.target for pair in pairs])
         tags = self.symbols
         return [
-            (Source((*tags, *source) if source else (), n_tags=len(tags)), tuple(target))
+            (Source((*tags, *source), n_tags=len(tags)), tuple(target))
             for source, target in zip(sources, targets, strict=True)
         ]
 
