@@ -20,11 +20,11 @@ KINDS = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz", ".zst": "zstd"}
 TEXT = "".join(f"line {i} – with a dash {i * 7919 % 1000}\n" for i in range(20_000))
 
 
-@pytest.fixture(params=KINDS)
 def read_pairs(source, target):
     return paired_lines((source, read_lines(source)), (target, read_lines(target)))
 
 
+@pytest.fixture(params=KINDS)
 def suffix(request):
     return request.param
 

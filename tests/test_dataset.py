@@ -10,12 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conftest import tiny_pairs
+from mtcli.config.filters import FilterConfig
 from mtcli.config.load import with_overrides
 from mtcli.config.sections import TokenizerConfig
 from mtcli.data import line_store, overlong
 from mtcli.data.cache import DataCache
-from mtcli.data.corpus import Corpus, hold_out
+from mtcli.data.corpus import Corpus
 from mtcli.data.encoding import encode
+from mtcli.data.held_out import choose_dev, hold_out
 from mtcli.data.lines import read_aligned, read_lines
 from mtcli.data.overlong import drop_overlong
 from mtcli.errors import CheckpointError, DataError
@@ -50,9 +52,9 @@ def test_a_line_of_several_megabytes_is_dropped_and_counted(tiny_config, tmp_pat
     add_pair(tiny_config.data.train.text_files, *lines)
     notices: list[str] = []
     pairs = read_split(tiny_config, notices.append)
-    assert notices[0] == (
-        "training: dropped 1 of 61 pairs longer than 512 characters (data.max_length=32)"
-    )
+    expected = "training: dropped 1 of 61 pairs longer than 512 characters (data.max_length=32)"
+    assert notices[0].startswith(f"{expected}, for example ")
+    assert len(notices[0]) < 300
     assert text not in (*pairs.train.source, *pairs.train.target)
     # The run was trained without this line and still counts as complete.
     assert isinstance(train_run(tiny_config, tmp_path / "without", ignore), Finished)
@@ -143,7 +145,10 @@ def test_an_overlong_line_does_not_change_the_plan(corpus_files, tmp_path):
     notices: list[str] = []
     after = plan_for(TrainRequest(tmp_path / "run", None, settings), notices.append)
     assert after.stats == before.stats
-    assert notices == ["dropped 1 of 61 pairs longer than 4,096 characters (data.max_length=256)"]
+    expected = (
+        "dropped 1 of 61 pairs longer than 4,096 characters (data.max_length=256), for example "
+    )
+    assert notices == [f'{expected}"{"x" * 60}…" / "y"']
 
 
 # Tests of the dev split.
@@ -164,11 +169,14 @@ def test_the_dev_set_equals_that_of_seed_1_in_earlier_versions():
     assert dev.source == ["48", "8", "16", "81", "6", "99", "38", "5"]
 
 
+NO_FILTERS = [("filters", FilterConfig.none())]  # as in earlier versions
+
+
 @pytest.fixture
 def earlier_version():
     """Run the test with the dev split of mtcli 0.1.0; return a function that undoes this."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(preparation, "hold_out", lambda pairs, n, seed=5: hold_out(pairs, n, seed))
+        patch.setattr(preparation, "choose_dev", lambda pairs, n: choose_dev(pairs, n, seed=5))
         patch.setattr("mtcli.model_dir.directory.__version__", "0.1.0")
         yield patch.undo
 
@@ -181,7 +189,7 @@ def stop_at_6(event) -> None:
 def test_resuming_a_run_with_a_different_dev_split_is_refused(
     tiny_config, tmp_path, earlier_version
 ):
-    config = with_overrides(tiny_config, [("train.seed", 5)])
+    config = with_overrides(tiny_config, [("train.seed", 5), *NO_FILTERS])
     assert isinstance(train_run(config, tmp_path / "run", stop_at_6), Stopped)
     earlier_version()
     shutil.rmtree(tmp_path / "run" / "cache")  # earlier versions did not have a cache
@@ -197,7 +205,7 @@ def test_resuming_a_run_with_a_different_dev_split_is_refused(
 def test_a_finished_run_with_a_different_dev_split_is_complete(
     tiny_config, tmp_path, earlier_version
 ):
-    config = with_overrides(tiny_config, [("train.seed", 5)])
+    config = with_overrides(tiny_config, [("train.seed", 5), *NO_FILTERS])
     train_run(config, tmp_path / "run", ignore)
     earlier_version()
     assert isinstance(train_run(config, tmp_path / "run", ignore), Finished)

@@ -1,7 +1,5 @@
 """Near-copies of dev pairs, and exact duplicates."""
 
-import sys
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -61,7 +59,7 @@ def test_the_fast_search_equals_the_definition(dev, candidates):
 
 
 def test_no_other_characters_become_ascii_letters():
-    codes = range(128, sys.maxunicode + 1)
+    codes = range(128, 0x20000)
     assert not any(letter.isascii() for code in codes for letter in letters_of(chr(code)))
 
 

@@ -20,9 +20,10 @@ from mtcli.config.sections import TokenizerConfig
 from mtcli.config.tags import ModelTags
 from mtcli.data.augmentation import Augmentation
 from mtcli.data.batches import BatchStream
-from mtcli.data.corpus import Corpus, hold_out
+from mtcli.data.corpus import Corpus
 from mtcli.data.encoding import encode, insert_tags
 from mtcli.data.entries import EntryInfo
+from mtcli.data.held_out import hold_out
 from mtcli.errors import ConfigError, EngineError
 from mtcli.export.shortlist import build_vocabulary_map
 from mtcli.tokenizer import load_tokenizers, train_tokenizers

@@ -1,7 +1,7 @@
 """Parallel corpora: reading, filtering, and holding out dev pairs."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import eq
@@ -28,6 +28,7 @@ from mtcli.data.line_store import (
     take_lines,
 )
 from mtcli.errors import DataError
+from mtcli.reporting.messages import example_text
 
 if TYPE_CHECKING:
     from mtcli.config.corpora import CorpusSource
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 Notify = Callable[[str], None]
 OnProgress = Callable[[int, float | None], None]  # number of pairs; completed fraction, if known
 
-_SPLIT_SEED, _SAMPLE_SEED = 1, 2
+_SAMPLE_SEED = 2
 
 
 Origins = NDArray[np.uint8]
@@ -72,6 +73,11 @@ class Corpus:
         origins = None if self.origins is None else np.delete(self.origins, excluded)
         source, target = (exclude_lines(x, excluded) for x in (self.source, self.target))
         return Corpus(source, target, origins, self.entries)
+
+    def pair(self, row: int) -> tuple[str, str]:
+        """Return the pair with the given row number."""
+        found = self.take([row])
+        return found.source[0], found.target[0]
 
     def sample(self, n_pairs: int) -> "Corpus":
         """Return a reproducible random sample in corpus order, or all pairs if there are fewer."""
@@ -208,6 +214,7 @@ class _Counts:
 
     n_pairs: int = 0
     n_blank: int = 0
+    blank: tuple[str, str] | None = None  # the first blank pair
     n_same: int = 0
 
     def notices(self) -> list[str]:
@@ -216,6 +223,7 @@ class _Counts:
         if self.n_blank:
             notices.append(
                 f"dropped {self.n_blank:,} of {self.n_pairs:,} pairs with a blank source or target"
+                f"{example_text(self.blank)}"
             )
         n_kept = self.n_pairs - self.n_blank
         if self.n_same > n_kept // 2:
@@ -240,6 +248,9 @@ def _drop_blank(
         pairs = zip(sources, targets, strict=True)
         kept = [(source, target) for source, target in pairs if source.strip() and target.strip()]
         counts.n_blank += len(sources) - len(kept)
+        pairs = zip(sources, targets, strict=True)
+        blank = next((pair for pair in pairs if not (pair[0].strip() and pair[1].strip())), None)
+        counts.blank = counts.blank or blank
         if not kept:
             return None
         sources, targets = map(list, zip(*kept, strict=True))
@@ -273,67 +284,3 @@ def read_references(name: str, languages: Languages, notify: Notify) -> list[lis
             hint="check the file, --source-lang and --target-lang",
         )
     return [list(side) for side in zip(*kept, strict=True)]
-
-
-def too_few_pairs(n_pairs: int) -> DataError:
-    """Return the error for a corpus that is too small to hold out dev pairs."""
-    return DataError(
-        f"{n_pairs} pairs are too few to hold out dev pairs",
-        hint="use at least 10 pairs, or a separate dev set with --dev SOURCE TARGET",
-    )
-
-
-def hold_out(corpus: Corpus, n_pairs: int, seed: int = _SPLIT_SEED) -> tuple[Corpus, Corpus]:
-    """Split `corpus` into training and dev pairs that share no source sentence.
-
-    Pairs with a tag, such as back-translations, are held out only if all pairs have one. If there
-    are several directions, the reverse of a dev pair does not stay in training either.
-
-    The split depends only on the corpus, so that no model is trained on the dev pairs of another
-    model. Seeds other than the default reproduce the splits of earlier mtcli versions.
-    """
-    rows = _untagged(corpus, np.random.default_rng(seed).permutation(len(corpus)))
-    n_dev = min(n_pairs, len(rows) // 10)
-    if n_dev == 0:
-        raise too_few_pairs(len(rows))
-    dev = corpus.take(rows[:n_dev])
-    shared = shared_rows(corpus, set(dev.source))
-    if len(shared) == len(corpus):
-        raise DataError(
-            "no training pairs remain: every source sentence also occurs in the held-out dev pairs",
-            hint="use a corpus with more distinct sentences, or --dev SOURCE TARGET",
-        )
-    return corpus.exclude(shared), dev
-
-
-def _untagged(corpus: Corpus, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the rows whose pairs have no tag; all rows if every corpus has a tag."""
-    is_tagged = np.array([entry.tag is not None for entry in corpus.entries], dtype=bool)
-    if corpus.origins is None or is_tagged.all() or not is_tagged.any():
-        return rows
-    untagged: NDArray[np.int64] = rows[~is_tagged[corpus.origins[rows]]]
-    return untagged
-
-
-def shared_rows(corpus: Corpus, dev_sources: Iterable[str]) -> list[int]:
-    """Return the rows to exclude from training: those with the source of a dev pair.
-
-    If there are several directions, the target must not be the source of a dev pair either.
-    """
-    wanted = {line.encode() for line in dev_sources}
-    rows = _rows_with(corpus.source, wanted)
-    if corpus.has_directions:
-        rows = sorted({*rows, *_rows_with(corpus.target, wanted)})
-    return rows
-
-
-def _rows_with(lines: Sequence[str], wanted: set[bytes]) -> list[int]:
-    """Return the numbers of the rows whose encoded line is in `wanted`."""
-    rows: list[int] = []
-    start = 0
-    for data in encoded_blocks_of(lines):
-        block = data.split(b"\n")[:-1]
-        if not wanted.isdisjoint(block):
-            rows += [start + i for i, line in enumerate(block) if line in wanted]
-        start += len(block)
-    return rows

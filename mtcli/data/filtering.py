@@ -1,6 +1,6 @@
 """Apply the filters of a run to its training pairs, and report what they drop."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -12,14 +12,15 @@ from mtcli.config.filters import FilterConfig
 from mtcli.data.corpus import Corpus, Notify
 from mtcli.data.duplicates import DuplicateFinder
 from mtcli.data.filters import RULES, Mask, PairBlock
+from mtcli.data.held_out import no_training_pairs, shared_rows
 from mtcli.data.line_store import EncodedLines, Lines
 from mtcli.data.near_copies import NearCopyIndex
 from mtcli.errors import DataError
-from mtcli.reporting.messages import clip_text
+from mtcli.reporting.messages import example_text
 
 MAX_COPY_SHARE = 0.1  # of the training pairs; more near-copies of dev pairs are kept
 _MANY_DROPPED = 0.5  # share of the pairs that causes a warning
-_EXAMPLE_LENGTH = 60  # characters of each side
+_MAX_OVERLAP = 0.05  # near-copies per dev pair; more of them cause a warning
 
 Pair = tuple[str, str]
 Rows = NDArray[np.int64]  # row numbers of pairs, in order
@@ -57,15 +58,7 @@ class Dropped:
     def notice(self, n_total: int) -> str:
         """Return a message with the number of pairs and an example."""
         text = f"dropped {self.n_pairs:,} of {n_total:,} pairs with {self.reason}"
-        return text + _example_text(self.example)
-
-
-def _example_text(pair: Pair | None) -> str:
-    """Return the end of a message that shows a pair; empty if there is none."""
-    if pair is None:
-        return ""
-    source, target = (clip_text(line, _EXAMPLE_LENGTH) for line in pair)
-    return f', for example "{source}" / "{target}"'
+        return text + example_text(self.example)
 
 
 class PairFilter:
@@ -82,13 +75,15 @@ class PairFilter:
             for rule, threshold in self._rules
         }
 
-    def find(self, block: PairBlock) -> Mask:
-        """Find the pairs to drop, and count them."""
+    def find(self, block: PairBlock, ignored: Mask | None = None) -> Mask:
+        """Find the pairs to drop, except those that are `ignored`, and count them."""
+        is_free = np.ones(len(block), np.bool_) if ignored is None else ~ignored
         mask = np.zeros(len(block), np.bool_)
         for rule, threshold in self._rules:
-            found = rule.find(block, threshold) & ~mask
+            found = rule.find(block, threshold) & is_free
             self.dropped[rule.name].add(block, found)
             mask |= found
+            is_free &= ~found
         return mask
 
 
@@ -113,25 +108,34 @@ def drop_unwanted(
 ) -> Corpus:
     """Return the training pairs without those that the filters drop; report every filter.
 
-    Near-copies of `dev` are dropped if it was held out from the corpus. Otherwise, they are only
-    reported: the user has chosen both. Temporary files are written to `directory`.
+    If `dev` was held out from the corpus, drop its pairs, all other pairs with the source of a dev
+    pair, and near-copies. Otherwise, only report near-copies: the user has chosen both sets.
+    Temporary files are written to `directory`.
     """
-    scan = _scan(corpus, dev, filters, directory)
-    dropped = list(scan.dropped)
-    copies = scan.copies if is_held_out and not _are_too_many(scan.copies, corpus) else _NO_ROWS
-    if len(scan.copies) and not len(copies):
-        notify(_kept_copies(scan.copies, corpus, is_held_out=is_held_out))
-    if len(copies):
-        reason = "the same letters as a dev pair (filters.dev_copies=true)"
-        found = Dropped("dev_copies", reason, "false")
-        dropped.append(found.with_rows(copies, corpus))
-    rows = [scan.rows, copies]
+    n_read = len(corpus)
+    if is_held_out and not filters.dev_copies:
+        corpus = corpus.exclude(shared_rows(corpus, dev.source))
+    scan = _scan(corpus, filters, _matcher(corpus, dev, filters, is_held_out), directory)
+    n_pairs = len(corpus) - len(scan.shared)
+    if not n_pairs:
+        raise no_training_pairs()
+    if is_held_out and n_read - n_pairs > len(dev):
+        n_shared = n_read - n_pairs - len(dev)
+        notify(f"dropped {n_shared:,} of {n_read:,} pairs with the source of a dev pair")
+    are_copies_dropped = is_held_out and len(scan.copies) <= MAX_COPY_SHARE * n_pairs
+    copies = scan.copies if are_copies_dropped else _NO_ROWS
+    if len(scan.copies) and not are_copies_dropped:
+        notify(_kept_copies(scan.copies, corpus, len(dev), is_held_out))
+    reason = "the same letters as a dev pair (filters.dev_copies=true)"
+    found = Dropped("dev_copies", reason, "false").with_rows(copies, corpus)
+    dropped = [*scan.dropped, found]
+    rows = [scan.shared, scan.rows, copies]
     if scan.duplicates and filters.duplicates:
         reason = f"{_DUPLICATES[filters.duplicates]} (filters.duplicates={filters.duplicates})"
         rows.append(scan.duplicates.find(without=copies))
         dropped.append(Dropped("duplicates", reason, "null").with_rows(rows[-1], corpus))
+    _report(dropped, n_pairs, notify)
     all_rows = np.sort(np.concatenate(rows))
-    _report(dropped, len(corpus), notify)
     return corpus.exclude(all_rows) if len(all_rows) else corpus
 
 
@@ -150,44 +154,79 @@ def drop_by_filters(
 
 
 def near_copy_index(corpus: Corpus, dev: Corpus, filters: FilterConfig) -> NearCopyIndex | None:
-    """Return an index of the dev pairs; None if near-copies in a corpus like this are kept."""
-    if not filters.dev_copies or _are_too_many(_scan(corpus, dev, filters).copies, corpus):
+    """Return an index of held-out pairs; None if near-copies in a corpus like this are kept."""
+    matcher = _matcher(corpus, dev, filters, is_held_out=True)
+    scan = _scan(corpus, filters, matcher)
+    n_pairs = len(corpus) - len(scan.shared)
+    are_kept = len(scan.copies) > MAX_COPY_SHARE * n_pairs
+    return None if matcher is None or are_kept else matcher.index
+
+
+@dataclass(frozen=True)
+class _DevMatcher:
+    """Finds dev pairs and near-copies of them."""
+
+    index: NearCopyIndex
+    sources: Set[str]  # of held-out pairs
+    has_directions: bool  # the reverse of a held-out pair must not stay in training either
+
+    def find(self, block: PairBlock) -> tuple[Mask, Mask]:
+        """Find pairs with the source of a held-out pair, and near-copies among the others."""
+        shared, copies = np.zeros(len(block), np.bool_), np.zeros(len(block), np.bool_)
+        for row in self.index.candidates(block):
+            source, target = block.sources[row], block.targets[row]
+            if source in self.sources or (self.has_directions and target in self.sources):
+                shared[row] = True
+            else:
+                copies[row] = self.index.has_copy_of(source, target)
+        return shared, copies
+
+
+def _matcher(
+    corpus: Corpus, dev: Corpus, filters: FilterConfig, is_held_out: bool
+) -> _DevMatcher | None:
+    if not filters.dev_copies:
         return None
-    return _index(dev)
+    index = NearCopyIndex(zip(dev.source, dev.target, strict=True))
+    sources = frozenset(dev.source) if is_held_out else frozenset[str]()
+    return _DevMatcher(index, sources, corpus.has_directions)
 
 
 @dataclass(frozen=True)
 class _Scan:
-    """Pairs that the filters find in a corpus."""
+    """Pairs that the filters find in a corpus. No pair is in two of these groups."""
 
+    shared: Rows  # held-out dev pairs, and all other pairs with the source of a dev pair
     rows: Rows  # found by filters that judge each pair alone
     dropped: Sequence[Dropped]
-    copies: Rows  # near-copies of dev pairs, among the other pairs
-    duplicates: DuplicateFinder | None  # of the other pairs
+    copies: Rows  # near-copies of dev pairs
+    duplicates: DuplicateFinder | None  # of pairs that are neither in `shared` nor in `rows`
 
 
 def _scan(
-    corpus: Corpus, dev: Corpus, filters: FilterConfig, directory: Path | None = None
+    corpus: Corpus,
+    filters: FilterConfig,
+    matcher: _DevMatcher | None,
+    directory: Path | None = None,
 ) -> _Scan:
     """Read all pairs once."""
     pair_filter = PairFilter(filters)
-    index = _index(dev) if filters.dev_copies else None
     duplicates = DuplicateFinder(directory) if filters.duplicates else None
-    rows, copies = [_NO_ROWS], [_NO_ROWS]
+    found: dict[str, list[Rows]] = {"shared": [_NO_ROWS], "rows": [_NO_ROWS], "copies": [_NO_ROWS]}
     start = 0
-    if not pair_filter.dropped and not index and not duplicates:
-        return _Scan(_NO_ROWS, (), _NO_ROWS, None)
-    for block in _blocks(corpus):
-        mask = pair_filter.find(block)
-        rows.append(start + np.flatnonzero(mask))
-        if index:
-            copies.append(start + np.flatnonzero(index.find(block) & ~mask))
+    for block in _blocks(corpus) if pair_filter.dropped or matcher or duplicates else ():
+        nothing = np.zeros(len(block), np.bool_)
+        shared, copies = matcher.find(block) if matcher else (nothing, nothing)
+        mask = pair_filter.find(block, ignored=shared)
+        masks = {"shared": shared, "rows": mask, "copies": copies & ~mask}
+        for name, one in masks.items():
+            found[name].append(start + np.flatnonzero(one))
         if duplicates:
-            kept = np.flatnonzero(~mask)
+            kept = np.flatnonzero(~mask & ~shared)
             duplicates.add(_texts(block, kept, filters.duplicates), start + kept)
         start += len(block)
-    dropped = tuple(pair_filter.dropped.values())
-    return _Scan(np.concatenate(rows), dropped, np.concatenate(copies), duplicates)
+    rows = {name: np.concatenate(parts) for name, parts in found.items()}
+    return _Scan(**rows, dropped=tuple(pair_filter.dropped.values()), duplicates=duplicates)
 
 
 def _blocks(corpus: Corpus) -> Iterator[PairBlock]:
@@ -199,10 +238,6 @@ def _blocks(corpus: Corpus) -> Iterator[PairBlock]:
     else:
         for sources, targets in corpus.blocks():
             yield PairBlock(sources, targets)
-
-
-def _index(dev: Corpus) -> NearCopyIndex:
-    return NearCopyIndex(zip(dev.source, dev.target, strict=True))
 
 
 def _texts(block: PairBlock, rows: Rows, side: str | None) -> list[str]:
@@ -217,24 +252,19 @@ def _texts(block: PairBlock, rows: Rows, side: str | None) -> list[str]:
             return [f"{sources[row]}\n{targets[row]}" for row in rows.tolist()]
 
 
-def _are_too_many(copies: Rows, corpus: Corpus) -> bool:
-    return len(copies) > MAX_COPY_SHARE * len(corpus)
-
-
-def _kept_copies(copies: Rows, corpus: Corpus, *, is_held_out: bool) -> str:
-    """Return a warning about near-copies that stay in the training set."""
-    counts = f"{len(copies):,} of {len(corpus):,} pairs have the same letters as a dev pair"
-    why = "; more than 10%, so they are kept" if is_held_out else ""
-    example = _example_text(_pair(corpus, copies))
-    return f"warning: {counts}{why}; the dev scores may be too high{example}"
+def _kept_copies(copies: Rows, corpus: Corpus, n_dev: int, is_held_out: bool) -> str:
+    """Return a message about near-copies that stay in the training set."""
+    text = f"training pairs with the same letters as a dev pair: {len(copies):,}"
+    if is_held_out:
+        text += ", kept because they are more than 10%"
+    is_serious = len(copies) > _MAX_OVERLAP * n_dev
+    prefix, advice = ("warning: ", "; the dev scores may be too high") if is_serious else ("", "")
+    return f"{prefix}{text}{advice}{example_text(_pair(corpus, copies))}"
 
 
 def _pair(corpus: Corpus, rows: Rows) -> Pair | None:
     """Return the first pair of `rows`."""
-    if not len(rows):
-        return None
-    pair = corpus.take(rows[:1])
-    return pair.source[0], pair.target[0]
+    return corpus.pair(int(rows[0])) if len(rows) else None
 
 
 def _report(dropped: Sequence[Dropped], n_total: int, notify: Notify) -> None:
@@ -249,7 +279,7 @@ def _report(dropped: Sequence[Dropped], n_total: int, notify: Notify) -> None:
     advice = f"disable it with --set filters.{main.name}={main.disabled}"
     if n_dropped == n_total:
         counts = ", ".join(f"{one.n_pairs:,} with {one.reason}" for one in found)
-        example = _example_text(main.example)
+        example = example_text(main.example)
         raise DataError(
             f"the filters drop all {n_total:,} training pairs: {counts}{example}",
             hint=f"check the corpus and filters.{main.name}, or {advice}",

@@ -34,11 +34,16 @@ class NearCopyIndex:
         block = PairBlock(*zip(*pairs, strict=True)) if pairs else PairBlock((), ())
         self._ascii = {key for lines in block.encoded for key in _ascii_letters(lines.data)}
 
+    def candidates(self, block: PairBlock) -> list[int]:
+        """Return the rows of a block that may be near-copies; all others are not."""
+        source, target = map(self._may_match, block.encoded)
+        rows: list[int] = np.flatnonzero(source | target).tolist()
+        return rows
+
     def find(self, block: PairBlock) -> Mask:
         """Find the near-copies in a block."""
-        source, target = map(self._may_match, block.encoded)
-        mask = source | target
-        for row in np.flatnonzero(mask).tolist():
+        mask = np.zeros(len(block), np.bool_)
+        for row in self.candidates(block):
             mask[row] = self.has_copy_of(block.sources[row], block.targets[row])
         return mask
 

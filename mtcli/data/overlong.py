@@ -5,6 +5,7 @@ from collections.abc import Callable
 from mtcli.data.corpus import Corpus, Notify
 from mtcli.data.line_store import longest_line
 from mtcli.errors import DataError
+from mtcli.reporting.messages import example_text
 from mtcli.tokenizer import MAX_PIECE_LENGTH, normalizer
 
 _SLICE = 1 << 16  # characters of a long line to normalize at a time
@@ -33,7 +34,7 @@ def drop_overlong(corpus: Corpus, max_length: int, normalization: str, notify: N
         return corpus
     notify(
         f"dropped {len(overlong):,} of {len(corpus):,} pairs longer than {limit:,} characters "
-        f"(data.max_length={max_length})"
+        f"(data.max_length={max_length}){example_text(corpus.pair(overlong[0]))}"
     )
     if len(overlong) == len(corpus):
         raise all_too_long(max_length)

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mtcli.config.filters import FilterConfig
-from mtcli.data.corpus import Corpus, shared_rows
+from mtcli.data.corpus import Corpus
 from mtcli.data.encoding import EncodedCorpus, encode_fitting, join_blocks
 from mtcli.data.entries import EntryInfo, open_entries
 from mtcli.data.filtering import drop_by_filters
 from mtcli.data.formats import is_read_once
 from mtcli.data.formats.base import Languages, Row
+from mtcli.data.held_out import shared_rows
 from mtcli.data.near_copies import NearCopyIndex
 from mtcli.errors import DataError
 from mtcli.tokenizer import MAX_PIECE_LENGTH, Tokenizers, replace_surrogates

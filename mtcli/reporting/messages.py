@@ -7,6 +7,8 @@ from mtcli.reporting.events import Finished, Preparing, Resumed, RolledBack, Sco
 # Tab and newline are harmless; a terminal would interpret other control characters.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
+_EXAMPLE_LENGTH = 60  # characters of each side of a pair in a message
+
 _METRIC_LABELS = {"bleu": "BLEU", "chrf": "chrF", "loss": "dev loss"}
 
 
@@ -65,6 +67,14 @@ def strip_control(text: str) -> str:
 def clip_text(text: str, limit: int = 200) -> str:
     """Truncate `text` for display: early checkpoints may output very long translations."""
     return strip_control(text if len(text) <= limit else f"{text[:limit]}…")
+
+
+def example_text(pair: tuple[str, str] | None) -> str:
+    """Return the end of a message that shows a sentence pair; empty if there is none."""
+    if pair is None:
+        return ""
+    source, target = (clip_text(line, _EXAMPLE_LENGTH) for line in pair)
+    return f', for example "{source}" / "{target}"'
 
 
 def format_duration(seconds: float) -> str:

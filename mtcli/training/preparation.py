@@ -18,12 +18,13 @@ from mtcli.config.corpora import CorpusSource
 from mtcli.config.filters import FilterConfig
 from mtcli.config.sections import Config
 from mtcli.data.cache import CacheEntry, DataCache, cache_key
-from mtcli.data.corpus import Corpus, CorpusReader, hold_out
+from mtcli.data.corpus import Corpus, CorpusReader
 from mtcli.data.encoding import encode_blocks
 from mtcli.data.entries import EntryInfo, find_languages
 from mtcli.data.filtering import drop_unwanted
 from mtcli.data.fingerprint import fingerprint
 from mtcli.data.formats.base import Languages
+from mtcli.data.held_out import choose_dev, hold_out
 from mtcli.data.id_files import SIDES, open_ids, write_ids
 from mtcli.data.overlong import drop_overlong
 from mtcli.signals import run_interruptibly
@@ -248,13 +249,13 @@ def read_split(config: Config, notify: Notify, reader: CorpusReader | None = Non
     reader = reader or CorpusReader()
     corpus = _read(reader, config.data.train, config, _prefixed("training", notify))
     if config.data.dev:
-        train, dev = corpus, read_dev(config, notify, reader)
+        dev = read_dev(config, notify, reader)
         origin = "from the dev files"
     else:
-        train, dev = hold_out(corpus, config.data.dev_pairs)
+        dev = choose_dev(corpus, config.data.dev_pairs)
         origin = "held out from the corpus; use --dev SOURCE TARGET to avoid this"
     train = drop_unwanted(
-        train,
+        corpus,
         dev,
         config.filters,
         _prefixed("training", notify),

@@ -6,10 +6,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from mtcli.config.filters import FilterConfig
-from mtcli.data.corpus import Corpus, shared_rows, too_few_pairs
+from mtcli.data.corpus import Corpus
 from mtcli.data.encoding import encode
 from mtcli.data.entries import open_entries
 from mtcli.data.filtering import drop_unwanted, near_copy_index
+from mtcli.data.held_out import too_few_pairs
 from mtcli.data.near_copies import NearCopyIndex
 from mtcli.data.streaming import BLOCK_PAIRS, StreamedCorpus, read_head
 from mtcli.signals import run_interruptibly
@@ -108,27 +109,21 @@ class StreamPreparation(Preparation):
         n_pairs = max(self._n_sample_pairs, n_dev)
         first = read_head(data.train, self._languages, n_dev + n_pairs, data.max_length)
         notices: list[str] = []
+        is_held_out = data.dev is None
+        dev = first.take(range(min(n_dev, len(first) // 10)))
         if data.dev:
-            dev, train, near_copies = read_dev(self._config, _ignore, self._reader), first, None
-        else:
-            train, dev = _hold_out_first(first, n_dev)
-            near_copies = near_copy_index(train, dev, filters)
+            dev = read_dev(self._config, _ignore, self._reader)
+        if not len(dev):
+            raise too_few_pairs(len(first))
+        near_copies = near_copy_index(first, dev, filters) if is_held_out else None
         train = drop_unwanted(
-            train,
+            first,
             dev,
             filters,
             lambda text: notices.append(f"training, first {len(first):,} pairs: {text}"),
-            is_held_out=data.dev is None,
+            is_held_out=is_held_out,
         )
         return _Head(train, dev, near_copies, tuple(notices))
-
-
-def _hold_out_first(corpus: Corpus, n_pairs: int) -> tuple[Corpus, Corpus]:
-    """Split the first pairs of a stream into training and dev pairs that share no source."""
-    dev = corpus.take(range(min(n_pairs, len(corpus) // 10)))
-    if not len(dev):
-        raise too_few_pairs(len(corpus))
-    return corpus.exclude(shared_rows(corpus, set(dev.source))), dev
 
 
 def _ignore(_: str) -> None:
