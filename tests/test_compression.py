@@ -25,10 +25,6 @@ def read_pairs(source, target):
 
 
 @pytest.fixture(params=KINDS)
-def read_pairs(source, target):
-    return paired_lines((source, read_lines(source)), (target, read_lines(target)))
-
-
 def suffix(request):
     return request.param
 
