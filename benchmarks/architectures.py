@@ -239,7 +239,7 @@ def train(config: Config, steps: int, out: Path, core: int) -> dict[str, Any]:
 def score(models: dict[str, Path], source: Path, target: Path) -> dict[str, Any]:
     """Return BLEU, BLEU by source length and the translation speed of each model."""
     from mtcli import EngineOptions, Translator
-    from mtcli.evaluation.scores import bleu
+    from mtcli.evaluation.scores import compute_scores
 
     lines, references = (
         path.read_text(encoding="utf-8").removesuffix("\n").split("\n") for path in (source, target)
@@ -256,7 +256,8 @@ def score(models: dict[str, Path], source: Path, target: Path) -> dict[str, Any]
     order = sorted(range(len(lines)), key=lambda i: len(lines[i].split()))
 
     def score_rows(name: str, rows: Sequence[int]) -> Any:
-        return bleu([translations[name][i] for i in rows], [[references[i] for i in rows]])
+        selected = [references[i] for i in rows]
+        return compute_scores([translations[name][i] for i in rows], [selected])["bleu"]
 
     def score_part(name: str, rows: Sequence[int]) -> dict[str, Any]:
         words = [len(lines[rows[0]].split()), len(lines[rows[-1]].split())]

@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 
 from mtcli.data.lines import read_lines
-from mtcli.evaluation.scores import bleu
+from mtcli.evaluation.scores import compute_scores
 
 HERE = Path(__file__).parent
 
@@ -89,7 +89,8 @@ def main() -> None:
         score = ""
         if arguments.reference:
             references = list(read_lines(arguments.reference))[: len(lines)]
-            score = f"{bleu(list(read_lines(scratch / name)), [references]).value:.2f}"
+            scores = compute_scores(list(read_lines(scratch / name)), [references])
+            score = f"{scores['bleu'].value:.2f}"
         rate = len(lines) / median
         ratio = statistics.median(b / t for b, t in zip(base, times, strict=False))
         print(f"| {name} | {median:.2f} | {rate:.0f} | {ratio:.2f} x | {score} |")

@@ -2,29 +2,51 @@
 
 TYPE_CHECKING = False  # not from typing: Ctrl-C during that import would print a traceback
 if TYPE_CHECKING:
+    from mtcli.config.metrics import MetricOptions, TestOptions
     from mtcli.config.search import EngineOptions, SearchOptions
-    from mtcli.evaluation.evaluate import Evaluation, evaluate_model
+    from mtcli.evaluation.evaluate import (
+        System,
+        evaluate_model,
+        evaluate_translations,
+        score_systems,
+    )
+    from mtcli.evaluation.results import Evaluation, TestSet
     from mtcli.translation.line_translator import Translation
+    from mtcli.translation.scoring import PairScore
     from mtcli.translation.translator import Translator
 
 __version__ = "0.3.0.dev0"
 __all__ = [
     "EngineOptions",
     "Evaluation",
+    "MetricOptions",
+    "PairScore",
     "SearchOptions",
+    "System",
+    "TestOptions",
+    "TestSet",
     "Translation",
     "Translator",
     "__version__",
     "evaluate_model",
+    "evaluate_translations",
+    "score_systems",
 ]
 
 _MODULES = {
     "EngineOptions": "mtcli.config.search",
-    "Evaluation": "mtcli.evaluation.evaluate",
+    "Evaluation": "mtcli.evaluation.results",
+    "MetricOptions": "mtcli.config.metrics",
+    "PairScore": "mtcli.translation.scoring",
     "SearchOptions": "mtcli.config.search",
+    "System": "mtcli.evaluation.evaluate",
+    "TestOptions": "mtcli.config.metrics",
+    "TestSet": "mtcli.evaluation.results",
     "Translation": "mtcli.translation.line_translator",
     "Translator": "mtcli.translation.translator",
     "evaluate_model": "mtcli.evaluation.evaluate",
+    "evaluate_translations": "mtcli.evaluation.evaluate",
+    "score_systems": "mtcli.evaluation.evaluate",
 }
 
 

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path, PurePosixPath
@@ -224,6 +224,20 @@ def peak_memory(device: "torch.device") -> int:
 
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
+    return process_peak_memory()
+
+
+def reset_peak_memory() -> None:
+    """Make `process_peak_memory` start again from the current memory use, if the system can."""
+    with suppress(OSError):  # only Linux has this file
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+
+
+def process_peak_memory() -> int:
+    """Return the peak memory use of this process, in bytes; 0 if unknown."""
+    for line in _read(Path("/proc/self/status")).splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
     if resource is None:
         return 0
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

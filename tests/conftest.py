@@ -17,6 +17,7 @@ import pytest
 import torch
 from hypothesis import settings
 
+from browser import browser, open_page  # noqa: F401
 from handmade import make_copying_model, make_unigram_model
 from mtcli.config.load import load_config
 from mtcli.config.rnn import RnnConfig

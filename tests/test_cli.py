@@ -493,7 +493,8 @@ def test_evaluating_a_model_equals_evaluating_its_translations(model, tmp_path, 
     assert by_model.stdout == by_file.stdout
     assert by_model.stdout.startswith("BLEU ")
     assert "|tok:13a|" in by_model.stdout
-    for score in json.loads(run("evaluate", model, source, target, "--json").stdout):
+    result = json.loads(run("evaluate", model, source, target, "--json").stdout)
+    for score in result["systems"][0]["scores"].values():
         assert f"{score['metric']} {score['value']:.2f} ± {score['margin']:.2f}" in by_model.stdout
 
 

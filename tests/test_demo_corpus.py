@@ -11,8 +11,10 @@ DEMO = Path(__file__).parents[1] / "data" / "demo"
 sys.path.insert(0, str(DEMO))
 
 import generate  # noqa: E402
+from alignment import Marker, pair_words  # noqa: E402
 from holdout import held_out_combinations  # noqa: E402
 from lexicon import Noun, load_lexicon  # noqa: E402
+from marks import unmarked  # noqa: E402
 from sampler import Sampler  # noqa: E402
 from trees import (  # noqa: E402
     Adverbial,
@@ -50,8 +52,8 @@ def test_the_generator_reproduces_the_committed_files(
     name: str, splits: dict[str, list[generate.Pair]], tmp_path: Path
 ) -> None:
     generate.write_split(tmp_path, name, splits[name])
-    for language in ("en", "de"):
-        file = f"{name}.{language}"
+    for suffix in ("en", "de", *(["align"] if name != "train" else [])):
+        file = f"{name}.{suffix}"
         assert (tmp_path / file).read_bytes() == (DEMO / file).read_bytes()
 
 
@@ -60,6 +62,82 @@ def test_the_generator_reproduces_the_committed_files(
 )
 def test_both_languages_have_the_documented_number_of_lines(name: str, n: int) -> None:
     assert len(lines(f"{name}.en")) == len(lines(f"{name}.de")) == n
+
+
+# Alignments that were checked by hand.
+ALIGNMENTS = {
+    "The writer who sells the bottle moves to England.": (  # separable prefix, relative clause
+        "Der Schriftsteller, der die Flasche verkauft, zieht nach England um.",
+        "0-0 1-1 2-2 3-5 4-3 5-4 6-6 6-9 7-7 8-8",
+    ),
+    "My uncles can throw away this poem on Friday.": (  # particle, modal, contraction
+        "Meine Onkel können am Freitag dieses Gedicht wegwerfen.",
+        "0-0 1-1 2-2 3-7 4-7 5-5 6-6 7-3 8-4",
+    ),
+    "He forgot to call Martin.": (  # perfect, infinitive with zu
+        "Er hat vergessen, Martin anzurufen.",
+        "0-0 1-1 1-2 2-4 3-4 4-3",
+    ),
+    "This friendly hairdresser may not lend this polite painter a long book.": (  # kein
+        "Diese freundliche Friseurin darf diesem höflichen Maler kein langes Buch leihen.",
+        "0-0 1-1 2-2 3-3 4-7 5-10 6-4 7-5 8-6 9-7 10-8 11-9",
+    ),
+    "The newspaper that we were interested in was very boring.": (  # reflexive verb
+        "Die Zeitung, für die wir uns interessiert haben, war sehr langweilig.",
+        "0-0 1-1 2-3 3-4 4-5 4-6 4-7 5-5 5-6 5-7 6-2 7-8 8-9 9-10",
+    ),
+    "Our nephew is lending the nice nurse two comfortable cars at the moment.": (  # progressive
+        "Unser Neffe leiht der netten Krankenschwester im Moment zwei bequeme Autos.",
+        "0-0 1-1 2-2 3-2 4-3 5-4 6-5 7-8 8-9 9-10 10-6 11-6 12-7",
+    ),
+}
+
+
+@pytest.mark.parametrize("english", ALIGNMENTS)
+def test_the_alignment_links_words_with_the_same_meaning(english: str) -> None:
+    row = lines("test.en").index(english)
+    assert (lines("test.de")[row], lines("test.align")[row]) == ALIGNMENTS[english]
+
+
+@pytest.mark.parametrize("name", ["dev", "test", "long"])
+def test_marks_do_not_change_a_sentence(name: str, splits: dict[str, list[generate.Pair]]) -> None:
+    realizer = generate.Realizer(LEXICON)
+    for pair in splits[name]:
+        sentence = Marker().sentence(pair.sentence)
+        assert unmarked(realizer.english.sentence(sentence)) == pair.english
+        assert unmarked(realizer.german.sentence(sentence)) == pair.german
+
+
+@pytest.mark.parametrize("name", ["dev", "test", "long"])
+def test_every_german_word_is_linked_to_an_english_word(name: str) -> None:
+    rows = zip(*(lines(f"{name}.{suffix}") for suffix in ("en", "de", "align")), strict=True)
+    for english, german, alignment in rows:
+        links = [tuple(map(int, link.split("-"))) for link in alignment.split(" ")]
+        assert links == sorted(set(links))
+        assert max(i for i, _ in links) < len(english.split())
+        words, linked = german.split(), {j for _, j in links}
+        assert max(linked) < len(words)
+        unlinked = {word for j, word in enumerate(words) if j not in linked}
+        # the baker's umbrella = der Regenschirm des Bäckers
+        assert unlinked <= {"der", "die", "das", "den", "dem"}
+        assert not unlinked or "'" in english
+
+
+@pytest.mark.parametrize(
+    ("n_english", "n_german", "links"),
+    [
+        (1, 1, {(0, 0)}),
+        (2, 2, {(0, 0), (1, 1)}),  # next year = nächstes Jahr
+        (3, 2, {(0, 0), (1, 0), (2, 1)}),  # in the morning = am Morgen
+        (4, 3, {(0, 0), (1, 1), (2, 1), (3, 2)}),  # at half past six = um halb sieben
+        (4, 1, {(0, 0), (1, 0), (2, 0), (3, 0)}),  # the day before yesterday = vorgestern
+    ],
+)
+def test_words_of_fixed_expressions_are_paired_from_outside(
+    n_english: int, n_german: int, links: set[tuple[int, int]]
+) -> None:
+    assert set(pair_words(n_english, n_german)) == links
+    assert {(j, i) for i, j in pair_words(n_german, n_english)} == links
 
 
 def test_no_english_sentence_occurs_twice_across_all_splits() -> None:

@@ -96,6 +96,7 @@ def test_activities_after_the_last_step_are_displayed_but_not_logged(config, tmp
         "validating",
         "evaluating the mean of steps 8 and 12",
         "evaluating the last step without the moving average",
+        "choosing alignment heads",
         "exporting to CTranslate2",
     ]
     log = (tmp_path / "run" / "log.jsonl").read_text()

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mtcli.reporting.charts import MAX_POINTS
-from mtcli.reporting.html_report import highlight_matches, report_html
+from mtcli.reporting.html_report import match_segments, report_html
 from mtcli.reporting.log import drop_undone_entries
 from parsed_page import Page
 
@@ -233,11 +233,14 @@ def test_the_report_shows_the_translation_from_every_validation():
 
 
 def test_words_that_match_the_reference_are_highlighted():
-    assert (
-        highlight_matches("Ein <Hund> schläft", "Ein Mann schläft")
-        == "<b>Ein</b> &lt;Hund&gt; <b>schläft</b>"
-    )
-    assert highlight_matches("", "Ein Mann") == ""
+    assert match_segments("Ein <Hund> schläft", "Ein Mann schläft") == [
+        ("Ein", True),
+        ("<Hund>", False),
+        ("schläft", True),
+    ]
+    assert match_segments("", "Ein Mann") == []
+    events = [make_validation(100, 1.0, "ein <Hund>")]
+    assert "<b>ein</b> &lt;Hund&gt;</dd>" in report_html(events, "", {})
 
 
 def test_a_rollback_is_listed_and_marked_and_its_undone_steps_are_dropped():

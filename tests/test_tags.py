@@ -334,7 +334,7 @@ def test_evaluate_requires_a_target_language(copying, tmp_path):
     result = run("evaluate", copying, tmp_path / "a", tmp_path / "a")
     assert "several target languages" in result.stderr
     lines = ["the man sees bread"]
-    assert evaluate_model(copying, lines, [lines], to="de").scores["bleu"].value > 99
+    assert evaluate_model(Translator(copying, to="de"), lines, [lines]).scores["bleu"].value > 99
 
 
 def test_translate_takes_a_target_language_per_call(copying):

@@ -41,6 +41,10 @@ class EchoEngine(Engine):
             for s in sources
         ]
 
+    def score(self, pairs):
+        self.batches.append(pairs)
+        return [[-1.0] * (len(pieces) + 1) for _, pieces in pairs]
+
 
 def identity(n):
     return [[float(i == j) for i in range(n)] for j in range(n)]

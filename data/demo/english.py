@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 
 from lexicon import Lexicon, Pronoun, Verb
+from marks import PATTERN, capitalize, mark
 from trees import (
     Adverbial,
     Clause,
@@ -77,7 +78,8 @@ class English:
     def link(self, link: Link) -> str:
         """Return the conjunction and its clause."""
         if link.conjunction.kind == "infinitive":
-            words = self._after_verb(link.clause, link.clause.verb.en, "")
+            verb = mark(link.clause.marks.verb, link.clause.verb.en)
+            words = self._after_verb(link.clause, verb, "")
             return f"{link.conjunction.en} {words}"
         return f"{link.conjunction.en} {self.clause(link.clause)}"
 
@@ -88,11 +90,11 @@ class English:
         if clause.mood == "existence":
             return self._existence(clause)
         is_inverted = clause.mood == "question" and clause.front != "subject"
-        chain = self._chain(clause, is_inverted)
+        chain = _marked_chain(self._chain(clause, is_inverted), clause)
         subject = self.phrase(clause.subject, "subject")
         front = self._front(clause)
         frequency = self._slot(clause, "frequency")
-        negation = "not" if clause.is_negated else ""
+        negation = mark(clause.marks.negation, "not") if clause.is_negated else ""
         if is_inverted:
             start = [front, chain.finite, subject, negation, frequency]
         elif chain.rest or _is_be(clause):
@@ -112,7 +114,8 @@ class English:
             case Name():
                 return phrase.text
             case Relative():
-                return "who" if phrase.is_person and role == "subject" else "that"
+                is_who = phrase.is_person and role == "subject"
+                return phrase.mark + ("who" if is_who else "that")
             case _:
                 return self._noun_phrase(phrase)
 
@@ -131,12 +134,14 @@ class English:
         return " ".join(word for word in words if word)
 
     def _command(self, clause: Clause) -> str:
-        start = [self._slot(clause, "please"), "do not" if clause.is_negated else ""]
-        words = [*start, self._after_verb(clause, clause.verb.en, "")]
+        marks = clause.marks
+        negation = f"{mark(marks.helper, 'do')} {mark(marks.negation, 'not')}"
+        start = [self._slot(clause, "please"), negation if clause.is_negated else ""]
+        words = [*start, self._after_verb(clause, mark(marks.verb, clause.verb.en), "")]
         return " ".join(word for word in words if word)
 
     def _existence(self, clause: Clause) -> str:
-        be = self._chain(clause, False).finite
+        be = _marked_chain(self._chain(clause, False), clause).finite
         rest = self._after_verb(clause, "", "")
         return f"there {be} {self.phrase(clause.subject, 'object')} {rest}"
 
@@ -185,16 +190,21 @@ class English:
         is_pronoun = isinstance(clause.direct, Pronoun) and bool(direct)
         if receiver and (verb.receiver_marker or is_pronoun):
             return [direct, f"to {receiver}"]  # explains the rule to her, gives it to her
+        marks = clause.marks
+        # German has a reflexive pronoun instead of a particle: sit down = sich setzen.
+        particle = mark(marks.verb if verb.reflexive else marks.part, verb.particle)
         if verb.particle and isinstance(clause.direct, Pronoun | NounPhrase) and _is_short(clause):
-            return [direct, verb.particle]
-        return [verb.particle, verb.marker if clause.direct else "", receiver, direct]
+            return [direct, particle]
+        *words, preposition = verb.marker.split(" ")  # interested in
+        marker = [*(mark(marks.verb, word) for word in words), mark(marks.preposition, preposition)]
+        return [particle, " ".join(marker) if clause.direct else "", receiver, direct]
 
     def _complement(self, clause: Clause) -> str:
         match clause.complement:
             case Description() as part:
                 return self._description(part)
             case PrepositionPhrase() as part if isinstance(part.phrase, Relative):
-                return f"{part.english} which"
+                return f"{part.english} {part.phrase.mark}which"
             case PrepositionPhrase() as part:
                 return f"{part.english} {self.phrase(part.phrase, 'object')}"
             case Fixed() as part:
@@ -208,7 +218,9 @@ class English:
         if part.than is None:
             return plain
         than = self.phrase(part.than, "object")
-        return f"{plain} as {than}" if degree else f"{part.adjective.compare[0]} than {than}"
+        if degree:
+            return f"{plain} {part.mark}as {than}"
+        return f"{part.adjective.compare[0]} {part.mark}than {than}"
 
     def _slot(self, clause: Clause, slot: str) -> str:
         found = [adverbial for adverbial in clause.adverbials if adverbial.slot == slot]
@@ -249,6 +261,16 @@ def _simple(verb: Verb, is_past: bool, person: str, uses_do: bool) -> VerbChain:
     return VerbChain(third_person(verb.en) if person == "er" else verb.en)
 
 
+def _marked_chain(chain: VerbChain, clause: Clause) -> VerbChain:
+    """Return the chain with marks: the last word is the verb, the others are helpers."""
+    marks = clause.marks
+    if not chain.rest:
+        return VerbChain(mark(marks.verb, chain.finite))
+    *helpers, verb = chain.rest.split(" ")
+    rest = [*(mark(marks.helper, word) for word in helpers), mark(marks.verb, verb)]
+    return VerbChain(mark(marks.helper, chain.finite), " ".join(rest))
+
+
 def _main_verb_chain(word: str, rest: str, person: str, uses_do: bool) -> VerbChain:
     is_past = word in ("wanted", "had")
     base = {"wanted": "want", "had": "have"}.get(word, word)
@@ -271,7 +293,5 @@ def _genitive(owner: str) -> str:
 def _polish(text: str, sign: str) -> str:
     text = re.sub(r" +", " ", text)
     text = re.sub(r" ([,.?])", r"\1", text) + sign
-    text = re.sub(r"\b([Aa]) (?=[aeiou]|honest)", r"\1n ", text)
-    text = text.replace("can not ", "cannot ")
-    text = re.sub(r"(?<=[.?] )\w", lambda match: match.group().upper(), text)
-    return text[0].upper() + text[1:]
+    text = re.sub(rf"\b([Aa]) (?={PATTERN}*([aeiou]|honest))", r"\1n ", text)
+    return capitalize(re.sub(rf"can ({PATTERN}*)not ", r"\1cannot ", text))

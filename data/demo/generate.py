@@ -10,6 +10,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
+from alignment import Links, Marker, align, to_pharaoh  # noqa: E402
 from clauses import ClauseChooser  # noqa: E402
 from english import English  # noqa: E402
 from german import German  # noqa: E402
@@ -56,6 +57,13 @@ class Realizer:
     def pair(self, sentence: Sentence) -> Pair:
         """Return the sentence in both languages."""
         return Pair(self.english.sentence(sentence), self.german.sentence(sentence), sentence)
+
+    def alignment(self, sentence: Sentence) -> Links:
+        """Return the links between the words of the sentence in both languages."""
+        marker = Marker()
+        marked = marker.sentence(sentence)
+        english, german = self.english.sentence(marked), self.german.sentence(marked)
+        return align(english, german, marker.verb_of)
 
 
 def pairs(weights: dict[str, float], seed: int) -> Iterator[Pair]:
@@ -129,7 +137,13 @@ def write_corpus(directory: Path) -> None:
 
 
 def write_split(directory: Path, name: str, split: list[Pair]) -> None:
-    """Write one split as bytes, so that line endings do not depend on the system."""
+    """Write one split as bytes, so that line endings do not depend on the system.
+
+    The file `.align` contains the word alignment in Pharaoh format.
+    """
+    realizer = Realizer(load_lexicon())
+    links = "".join(to_pharaoh(realizer.alignment(pair.sentence)) + "\n" for pair in split)
+    (directory / f"{name}.align").write_bytes(links.encode())
     english = "".join(pair.english + "\n" for pair in split)
     german = "".join(pair.german + "\n" for pair in split)
     (directory / f"{name}.en").write_bytes(english.encode())

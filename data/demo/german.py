@@ -3,6 +3,7 @@
 import re
 
 from lexicon import Adjective, Determiner, Lexicon, Noun, Pronoun, Verb
+from marks import marks_of, unmarked
 from trees import Name, NounPhrase, Phrase, PrepositionPhrase, Relative
 
 CASES = ("nominative", "accusative", "dative", "genitive")
@@ -70,7 +71,7 @@ def article(determiner: Determiner, case: str, col: int) -> str:
     """Return the determiner with its ending."""
     match determiner.pattern:
         case "definite":
-            return DEFINITE[case][col]
+            return marks_of(determiner.german) + DEFINITE[case][col]
         case "der" | "strong":
             return determiner.german + STRONG[case][col]
         case "ein":
@@ -101,7 +102,7 @@ class German:
             case Name():
                 return phrase.text
             case Relative():
-                return RELATIVE[case][column(phrase.noun, phrase.is_plural)]
+                return phrase.mark + RELATIVE[case][column(phrase.noun, phrase.is_plural)]
             case _:
                 return self._noun_phrase(phrase, case)
 
@@ -129,8 +130,10 @@ class German:
         is_plain = isinstance(phrase, NounPhrase) and not phrase.relative
         if is_plain and phrase.determiner.pattern == "definite":
             preposition, word, *rest = text.split(" ")
-            short = self.lexicon.grammar["contractions"].get(f"{preposition} {word}")
-            return " ".join([short, *rest]) if short else text
+            contractions = self.lexicon.grammar["contractions"]
+            short = contractions.get(unmarked(f"{preposition} {word}"))
+            marks = marks_of(preposition) + marks_of(word)
+            return " ".join([marks + short, *rest]) if short else text
         return text
 
     def person(self, phrase: Phrase | None) -> str:

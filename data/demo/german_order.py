@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from german import German, infinitive, zu_infinitive
 from lexicon import Determiner
+from marks import PATTERN, capitalize, mark, marks_of, unmarked
 from trees import (
     Adverbial,
     Clause,
@@ -72,7 +73,7 @@ class GermanOrder:
         kind = link.conjunction.kind
         orders = {"subordinate": "final", "infinitive": "infinitive", "inverting": "first"}
         text = self.clause(link.clause, orders.get(kind) or _main_order(link.clause))
-        if text == zu_infinitive(link.clause.verb) and link.conjunction.lemma == "to":
+        if unmarked(text) == zu_infinitive(link.clause.verb) and link.conjunction.lemma == "to":
             return text  # a bare infinitive needs no comma: sie versucht zu schlafen
         return f"{link.conjunction.de} {text}"
 
@@ -93,22 +94,26 @@ class GermanOrder:
 
     def _verb(self, clause: Clause, order: str) -> tuple[str, str]:
         """Return the finite verb and the right bracket: prefix, participle or infinitive."""
-        verb, tense = clause.verb, clause.tense
+        verb, tense, marks = clause.verb, clause.tense, clause.marks
         person = self.german.person(_agreeing(clause))
+        prefix = mark(marks.part, verb.prefix)
         if order == "infinitive":
-            return "", zu_infinitive(verb)
+            if verb.prefix:
+                return "", mark(marks.verb + marks.to, zu_infinitive(verb))
+            return "", f"{mark(marks.to, 'zu')} {mark(marks.verb, infinitive(verb))}"
         if clause.mood == "command":
-            return self.german.command(verb), verb.prefix
+            return mark(marks.verb, self.german.command(verb)), prefix
         if tense.german == "perfect" and tense.lemma == "past" and verb.preterite:
-            return self.german.auxiliary(verb.de, person, "preterite"), ""
+            return mark(marks.verb, self.german.auxiliary(verb.de, person, "preterite")), ""
         if tense.german == "perfect":
-            helper = "sein" if verb.be else "haben"
-            return self.german.auxiliary(helper, person, "present"), verb.perfect
+            helper = self.german.auxiliary("sein" if verb.be else "haben", person, "present")
+            return mark(marks.helper, helper), mark(marks.verb, verb.perfect)
         if tense.german == "present":
-            finite = self.german.present(verb, person)
-            return (verb.prefix + finite, "") if order == "final" else (finite, verb.prefix)
+            finite = mark(marks.verb, self.german.present(verb, person))
+            return (prefix + finite, "") if order == "final" else (finite, prefix)
         form = "preterite" if tense.preterite else "present"
-        return self.german.auxiliary(tense.german, person, form), infinitive(verb)
+        helper = self.german.auxiliary(tense.german, person, form)
+        return mark(marks.helper, helper), mark(marks.verb, infinitive(verb))
 
     def _middle(self, clause: Clause) -> dict[str, str]:
         """Return the parts of the clause by their names in MIDDLE."""
@@ -116,9 +121,9 @@ class GermanOrder:
         is_nicht = clause.is_negated and not has_kein
         fields = self._objects(clause, direct, is_nicht=is_nicht)
         if clause.verb.noun:
-            fields["noun"] = clause.verb.no_noun if clause.is_negated else clause.verb.noun
+            fields["noun"] = _verb_noun(clause)
         elif is_nicht:
-            fields["not"] = "nicht"
+            fields["not"] = mark(clause.marks.negation, "nicht")
         if clause.complement:
             fields["complement"] = self._complement(clause)
         for adverbial in clause.adverbials:
@@ -134,12 +139,15 @@ class GermanOrder:
         if not clause.is_negated or clause.verb.preposition or clause.verb.case != "accusative":
             return direct, False
         if isinstance(direct, NounPhrase) and _takes_kein(direct):
-            return replace(direct, determiner=self._kein()), True
+            return self._with_kein(direct, clause), True
         complement = clause.complement
         return direct, isinstance(complement, NounPhrase) and _takes_kein(complement)
 
-    def _kein(self) -> Determiner:
-        return self.german.lexicon.determiners["no"]
+    def _with_kein(self, phrase: NounPhrase, clause: Clause) -> NounPhrase:
+        """Return the phrase with the determiner kein, which expresses two words: not a."""
+        kein: Determiner = self.german.lexicon.determiners["no"]
+        marks = clause.marks.negation + marks_of(phrase.determiner.german)
+        return replace(phrase, determiner=replace(kein, german=mark(marks, kein.german)))
 
     def _objects(self, clause: Clause, direct: Phrase | None, *, is_nicht: bool) -> dict[str, str]:
         verb, fields = clause.verb, {}
@@ -157,11 +165,13 @@ class GermanOrder:
             fields[name] = self.german.phrase(receiver, "dative")
         if verb.reflexive:
             person = self.german.person(clause.subject)
-            fields["reflexive"] = self.german.lexicon.grammar["reflexives"][person]
+            reflexive = self.german.lexicon.grammar["reflexives"][person]
+            fields["reflexive"] = mark(clause.marks.part, reflexive)
         if direct is not None and verb.preposition:
-            part = PrepositionPhrase("", verb.preposition, case, direct)
-            text = self.german.preposition_phrase(part)
-            fields["complement"] = re.sub("^ans ", "an das ", text)  # denkt an das Mädchen
+            preposition = mark(clause.marks.preposition, verb.preposition)
+            text = self.german.preposition_phrase(PrepositionPhrase("", preposition, case, direct))
+            # denkt an das Mädchen
+            fields["complement"] = re.sub(f"^({PATTERN}?)({PATTERN}?)ans ", r"\1an \2das ", text)
         elif verb.bare_object and isinstance(direct, NounPhrase):
             fields["noun"] = direct.noun.german  # spielt im Garten Klavier
         elif direct is not None:
@@ -180,7 +190,7 @@ class GermanOrder:
                 return complement.german
             case _:
                 if clause.is_negated and _takes_kein(complement):
-                    complement = replace(complement, determiner=self._kein())
+                    complement = self._with_kein(complement, clause)
                 return self.german.phrase(complement, "nominative")
 
     def _description(self, part: Description) -> str:
@@ -189,7 +199,9 @@ class GermanOrder:
         if part.than is None:
             return plain
         than = self.german.phrase(part.than, "nominative")
-        return f"{plain} wie {than}" if degree else f"{part.adjective.compare[1]} als {than}"
+        if degree:
+            return f"{plain} {part.mark}wie {than}"
+        return f"{part.adjective.compare[1]} {part.mark}als {than}"
 
     def _adverbial(self, adverbial: Adverbial) -> str:
         content = adverbial.content
@@ -206,6 +218,14 @@ class GermanOrder:
 
     def _relative(self, phrase: NounPhrase) -> str:
         return f", {self.clause(phrase.relative, 'final')} ,"
+
+
+def _verb_noun(clause: Clause) -> str:
+    """Return the noun of the verb: hat Angst, hat keine Angst."""
+    if not clause.is_negated:
+        return mark(clause.marks.part, clause.verb.noun)
+    kein, _, noun = clause.verb.no_noun.partition(" ")
+    return f"{mark(clause.marks.negation, kein)} {mark(clause.marks.part, noun)}"
 
 
 def _agreeing(clause: Clause) -> Phrase | None:
@@ -241,7 +261,9 @@ def _is_indefinite(phrase: Phrase) -> bool:
 
 def _has_late_adverb(clause: Clause) -> bool:
     contents = (adverbial.content for adverbial in clause.adverbials)
-    return any(isinstance(part, Fixed) and part.german in LATE_ADVERBS for part in contents)
+    return any(
+        isinstance(part, Fixed) and unmarked(part.german) in LATE_ADVERBS for part in contents
+    )
 
 
 def _has_relative(phrase: object) -> bool:
@@ -260,6 +282,4 @@ def _polish(text: str, sign: str) -> str:
     text = re.sub(r" +", " ", text)
     text = re.sub(r" ([,.?])", r"\1", text)
     text = re.sub(r",+", ",", text).rstrip(",") + sign
-    text = re.sub(r",\.", ".", text)
-    text = re.sub(r"(?<=[.?] )\w", lambda match: match.group().upper(), text)
-    return text[0].upper() + text[1:]
+    return capitalize(re.sub(r",\.", ".", text))

@@ -21,6 +21,7 @@ class Relative:
     noun: Noun
     is_plural: bool
     is_person: bool
+    mark: str = ""
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,7 @@ class Description:
     adjective: Adjective
     degree: Fixed | None = None
     than: Phrase | None = None
+    mark: str = ""  # for "than" or the second "as"
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,18 @@ class Adverbial:
 
 
 Complement = PrepositionPhrase | Description | Fixed | NounPhrase
+
+
+@dataclass(frozen=True)
+class ClauseMarks:
+    """Marks of the words that belong to the verb of a clause; `marks.py` explains marks."""
+
+    verb: str = ""
+    helper: str = ""  # auxiliary or modal verb
+    part: str = ""  # particle, prefix, reflexive pronoun, or noun of the verb
+    preposition: str = ""  # preposition of the object
+    negation: str = ""
+    to: str = ""  # before an infinitive
 
 
 @dataclass(frozen=True)
@@ -94,6 +108,7 @@ class Clause:
     is_negated: bool = False
     mood: str = "statement"
     front: str = "subject"
+    marks: ClauseMarks = ClauseMarks()
 
 
 @dataclass(frozen=True)

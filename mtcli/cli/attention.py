@@ -1,21 +1,47 @@
-"""`mtcli attention`: print attention maps."""
+"""`mtcli attention`: show the attention of a translation."""
 
+import shutil
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mtcli.cli import options as opts
-from mtcli.cli.base import Command, ModelDirectory, Tag, To, app
-from mtcli.config.search import EngineOptions
+from mtcli.cli.base import INPUT_OUTPUT, Command, ModelDirectory, Tag, To, app
+from mtcli.cli.completion import complete
+from mtcli.config.search import ATTENTION_KINDS, EngineOptions
+from mtcli.config.tags import Symbols
 from mtcli.data.lines import line_content
+from mtcli.errors import DataError
 
 if TYPE_CHECKING:
-    from mtcli.translation.alignment import AttentionMap
+    from mtcli.reporting.attention.maps import AttentionMap, SentenceAttention
+    from mtcli.translation.attention import LineAttention
+    from mtcli.translation.engines import LoadedEngine
 
-_SHADES = ((0.65, "██"), (0.4, "▓▓"), (0.2, "▒▒"), (0.05, "░░"), (0.0, " ·"))
-_LEGEND = "░░ ≥ 5%   ▒▒ ≥ 20%   ▓▓ ≥ 40%   ██ ≥ 65%"
+_WHAT = "Layers and heads"
+_SUFFIXES = (".html", ".svg", ".png")
+
+
+@dataclass(frozen=True)
+class _Selection:
+    """The map to show; None selects the default."""
+
+    kind: str | None
+    layer: int | None  # counted from 1, like the head
+    head: int | None
+
+    @property
+    def is_default(self) -> bool:
+        return self == _Selection(None, None, None)
+
+    def map(self, attention: "SentenceAttention") -> "AttentionMap":
+        """Return the selected map."""
+        layer, head = (None if n is None else n - 1 for n in (self.layer, self.head))
+        return attention.map(self.kind, layer, head)
 
 
 @app.command(cls=Command, epilog="Example: mtcli attention runs/demo 'The old man sees a dog.'")
@@ -29,27 +55,104 @@ def attention(
             show_default="lines of standard input",
         ),
     ] = [],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write an interactive page (.html) or a picture (.svg, .png) to this file.",
+            show_default="print a text map",
+            rich_help_panel=INPUT_OUTPUT,
+        ),
+    ] = None,
+    reference: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT",
+            help="Show the attention for this translation instead of the model's own.",
+            show_default="the translation of the model",
+            rich_help_panel=INPUT_OUTPUT,
+        ),
+    ] = None,
+    kind: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Attention of the decoder to the source (cross), of the decoder to itself "
+            "(decoder), or of the encoder to itself (encoder).",
+            show_default="attention to the source",
+            autocompletion=complete(ATTENTION_KINDS),
+            rich_help_panel=_WHAT,
+        ),
+    ] = None,
+    layer: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Layer; 1 is the first.",
+            show_default="the layer of the alignment; for other kinds, the last layer",
+            rich_help_panel=_WHAT,
+        ),
+    ] = None,
+    head: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Head; 1 is the first.",
+            show_default="the mean of the heads of the alignment; for other layers, of all heads",
+            rich_help_panel=_WHAT,
+        ),
+    ] = None,
     to: To = None,
     tag: Tag = None,
     engine: opts.EngineName = "auto",
     device: opts.Device = "auto",
 ) -> None:
-    """Print the attention map of a translation: source pieces across, target pieces down.
+    """Show the attention of a translation: source pieces across, target pieces down.
 
-    A hyphen marks pieces that continue a word. The map shows the mean
-    attention of all heads: for a transformer, the attention to the source in
-    the last decoder layer; for a decoder-only model, the attention to the
-    source in the second-to-last layer.
+    A hyphen marks pieces that continue a word. The default map is the mean
+    attention to the source of the heads that `mtcli translate --alignment`
+    uses: the heads that training chose or, in models of earlier versions,
+    all heads of the last decoder layer (decoder-only models: of the
+    second-to-last layer). An HTML page contains all layers and heads.
     """
-    from mtcli.translation.alignment import compute_attention_map
     from mtcli.translation.engines import open_engine
 
     engine_options = EngineOptions(engine=engine, device=device)
+    selection = _Selection(kind, layer, head)
     opts.check_engine_options(engine_options)
+    opts.check_choice("kind", kind, ATTENTION_KINDS)
+    if output is not None:
+        _check_output(output, selection)
+    if reference is not None and len(texts) != 1:
+        raise typer.BadParameter("--reference requires exactly one TEXT")
     loaded = open_engine(model, engine_options)
-    for text in texts or _stdin_lines():
-        for line in render(text, compute_attention_map(loaded, text, to=to, tag=tag)):
-            typer.echo(line)
+    symbols = loaded.tags.symbols(to, tag)
+    lines = texts or _stdin_lines()
+    if output is not None:
+        traced = [_trace(loaded, text, reference, symbols) for text in lines]
+        _write(output, traced, selection, model.resolve().name)
+        return
+    for text in lines:
+        for attention_map in _maps(loaded, text, reference, symbols, selection):
+            for row in _text_rows(attention_map):
+                typer.echo(row)
+
+
+def _check_output(path: Path, selection: _Selection) -> None:
+    """Raise an error if `path` cannot be written, before the model is loaded."""
+    from mtcli.reporting.pages import check_page_path
+
+    suffix = path.suffix.lower()
+    if suffix not in _SUFFIXES:
+        raise typer.BadParameter(f"--output {path}: the name must end in .html, .svg or .png")
+    if suffix == ".html":
+        check_page_path(path)
+        if not selection.is_default:
+            raise typer.BadParameter(
+                "a page contains all layers and heads; omit --kind, --layer and --head"
+            )
 
 
 def _stdin_lines() -> Iterator[str]:
@@ -57,43 +160,60 @@ def _stdin_lines() -> Iterator[str]:
         yield line_content(raw, is_first=number == 0).decode(errors="replace")
 
 
-def render(line: str, attention_map: "AttentionMap") -> Iterator[str]:
-    """Yield the lines of an attention map; darker cells mean more attention."""
-    from rich.cells import cell_len
+def _trace(
+    loaded: "LoadedEngine", text: str, reference: str | None, symbols: Symbols
+) -> "LineAttention":
+    from mtcli.translation.attention import trace_attention
 
-    yield line
-    yield attention_map.text
+    return trace_attention(loaded, text, reference, symbols=symbols)
+
+
+def _maps(
+    loaded: "LoadedEngine",
+    text: str,
+    reference: str | None,
+    symbols: Symbols,
+    selection: _Selection,
+) -> "list[AttentionMap]":
+    """Return the selected map of a line, or one map for each part of a long line."""
+    from mtcli.translation.alignment import compute_attention_maps
+
+    if reference is None and selection.is_default:
+        # This does not import torch if the engine is CTranslate2.
+        return compute_attention_maps(loaded, text, symbols=symbols)
+    return [selection.map(part) for part in _trace(loaded, text, reference, symbols).parts]
+
+
+def _text_rows(attention_map: "AttentionMap") -> Iterator[str]:
+    """Yield the lines of a text map."""
+    from mtcli.reporting.attention.text import render_text
+    from mtcli.reporting.messages import strip_control
+
+    width = shutil.get_terminal_size((0, 0)).columns or None  # None: not a terminal
+    yield strip_control(attention_map.source)
+    yield strip_control(attention_map.target)
+    if attention_map.title:
+        yield f"({attention_map.title})"
     yield ""
-    row_labels = [*_piece_labels(attention_map.target)]
-    width = max(map(cell_len, row_labels), default=0)
-    for row in _vertical([*_piece_labels(attention_map.source)]):
-        yield f"{' ' * width}  {row}".rstrip()
-    for label, weights in zip(row_labels, attention_map.weights, strict=True):
-        cells = "".join(_shade(weight) for weight in weights)
-        yield f"{' ' * (width - cell_len(label))}{label}  {cells}"
-    if row_labels:
-        yield ""
-        yield f"{' ' * width}  {_LEGEND}"
-        yield ""
+    yield from render_text(attention_map, width)
 
 
-def _piece_labels(pieces: Iterable[str]) -> Iterator[str]:
-    """Yield pieces without word-start markers; a hyphen marks those that continue a word."""
-    from mtcli.tokenizer import WORD_START
+def _write(
+    path: Path, lines: "Sequence[LineAttention]", selection: _Selection, model_name: str
+) -> None:
+    """Write a page with all maps of all lines, or a picture of the selected maps."""
+    from mtcli.files import write_file
+    from mtcli.reporting.attention.page import attention_page
+    from mtcli.reporting.attention.picture import png_picture, svg_picture
+    from mtcli.reporting.pages import write_page
 
-    for i, piece in enumerate(pieces):
-        is_start = i == 0 or piece.startswith(WORD_START)
-        yield (piece.removeprefix(WORD_START) or WORD_START) if is_start else f"-{piece}"
-
-
-def _vertical(labels: list[str]) -> Iterator[str]:
-    """Yield text rows that show each label from top to bottom, in a column two cells wide."""
-    from rich.cells import cell_len
-
-    height = max(map(len, labels), default=0)
-    for row in zip(*(label.rjust(height) for label in labels), strict=True):
-        yield "".join(" " * (2 - cell_len(char)) + char for char in row)
-
-
-def _shade(weight: float) -> str:
-    return next(shade for least, shade in _SHADES if weight >= least)
+    parts = [part for line in lines for part in line.parts]
+    if not parts:
+        raise DataError("there is no text to translate", hint="pass a sentence that is not blank")
+    match path.suffix.lower():
+        case ".html":
+            write_page(path, attention_page(parts, model_name))
+        case ".svg":
+            write_file(path, svg_picture([selection.map(part) for part in parts]))
+        case _:
+            write_file(path, png_picture([selection.map(part) for part in parts]))

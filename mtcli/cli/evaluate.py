@@ -1,23 +1,67 @@
-"""`mtcli evaluate`: score a model or a file of translations."""
+"""`mtcli evaluate`: score and compare models or files of translations."""
 
 import functools
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mtcli.cli import metric_options as metric_opts
 from mtcli.cli import options as opts
-from mtcli.cli.base import INPUT_OUTPUT, Command, Quiet, SourceLang, Tag, TargetLang, To, app
+from mtcli.cli import report_options as report_opts
+from mtcli.cli.base import Command, Quiet, SourceLang, Tag, TargetLang, To, app
 from mtcli.cli.progress import progress_bar
+from mtcli.config.metrics import (
+    DEFAULT_METRICS,
+    DEFAULT_RESAMPLES,
+    DEFAULT_SEED,
+    MetricOptions,
+    TestOptions,
+)
+from mtcli.config.report import DEFAULT_MAPS, ReportOptions
 from mtcli.config.search import EngineOptions
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+_METRIC_OPTIONS = ("metric", "tokenize", "smooth_method", "smooth_value", "test")
 
-    from mtcli.data.formats.base import Languages
-    from mtcli.translation.line_translator import OnProgress
+if TYPE_CHECKING:
+    from mtcli.evaluation.request import EvaluationRequest, Listener
+    from mtcli.evaluation.test_sets import NamedTestSet
+    from mtcli.translation.pipeline import OnProgress
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    """Systems and files that the user typed."""
+
+    files: list[str]  # model, unless there are hypotheses; then the test set
+    hypotheses: list[Path]
+    compared: list[Path]
+    outputs: list[Path]
+    source_lang: str | None
+    target_lang: str | None
+
+    @property
+    def models(self) -> tuple[Path, ...]:
+        """The model and those to compare with it; empty if files of translations are scored."""
+        return () if self.hypotheses else (Path(self.files[0]), *self.compared)
+
+    @property
+    def test_files(self) -> tuple[str, ...]:
+        """Source and references, or one corpus."""
+        return tuple(self.files if self.hypotheses else self.files[1:])
+
+
+@dataclass(frozen=True)
+class _TestSetOptions:
+    """Options for a test set of sacreBLEU."""
+
+    test_set: str | None
+    pair: str | None
+    origlang: str | None
+    subset: str | None
 
 
 @app.command(
@@ -27,28 +71,48 @@ def evaluate(
     files: Annotated[
         list[str],
         typer.Argument(
-            metavar="[MODEL SOURCE] REFERENCE...",
-            help="Model and source file (without --hypothesis), then the references; or MODEL and "
-            "a corpus in another format, such as test.tsv or newstest2021.en-de.xml.",
+            metavar="[MODEL] [SOURCE] [REFERENCE]...",
+            help="Model and source file (without --hypothesis), then the references; or a corpus "
+            "in another format, such as test.tsv or newstest2021.en-de.xml, instead of text files.",
         ),
-    ],
-    hypothesis: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="File of translations to score.",
-            show_default="translate SOURCE with MODEL",
-            rich_help_panel=INPUT_OUTPUT,
-        ),
-    ] = None,
+    ] = [],
+    hypothesis: metric_opts.Hypothesis = [],
+    output: metric_opts.Outputs = [],
     source_lang: SourceLang = None,
     target_lang: TargetLang = None,
     to: To = None,
     tag: Tag = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON.", rich_help_panel=INPUT_OUTPUT)
-    ] = False,
+    format_: metric_opts.ResultFormat = None,
+    as_json: metric_opts.AsJson = False,
+    report: report_opts.Report = None,
     quiet: Quiet = False,
+    test_set: metric_opts.TestSetName = None,
+    pair: metric_opts.Pair = None,
+    origlang: metric_opts.OrigLang = None,
+    subset: metric_opts.Subset = None,
+    metric: metric_opts.MetricNames = [],
+    tokenize: metric_opts.Tokenize = None,
+    lowercase: metric_opts.Lowercase = False,
+    smooth_method: metric_opts.SmoothMethod = "exp",
+    smooth_value: metric_opts.SmoothValue = None,
+    chrf_char_order: metric_opts.CharOrder = 6,
+    chrf_word_order: metric_opts.WordOrder = 0,
+    chrf_beta: metric_opts.Beta = 2,
+    chrf_whitespace: metric_opts.Whitespace = False,
+    chrf_eps_smoothing: metric_opts.EpsSmoothing = False,
+    ter_case_sensitive: metric_opts.TerCaseSensitive = False,
+    ter_asian_support: metric_opts.TerAsianSupport = False,
+    ter_no_punct: metric_opts.TerNoPunct = False,
+    ter_normalized: metric_opts.TerNormalized = False,
+    resamples: metric_opts.Resamples = DEFAULT_RESAMPLES,
+    analysis: metric_opts.AnalysisFlag = False,
+    train_corpus: metric_opts.TrainCorpora = [],
+    compare: metric_opts.Compare = [],
+    test: metric_opts.TestMethod = "bootstrap",
+    trials: metric_opts.Trials = None,
+    resampling_seed: metric_opts.ResamplingSeed = DEFAULT_SEED,
+    maps: report_opts.Maps = DEFAULT_MAPS,
+    map_line: report_opts.MapLines = [],
     beam_size: opts.BeamSize = None,
     length_penalty: opts.LengthPenalty = None,
     engine: opts.EngineName = "auto",
@@ -57,65 +121,166 @@ def evaluate(
     threads: opts.Threads = None,
     device: opts.Device = "auto",
 ) -> None:
-    """Compute BLEU and chrF of translations, with signatures and 95% confidence intervals."""
-    from mtcli.data.corpus import read_references
-    from mtcli.data.formats import has_known_suffix
-    from mtcli.data.formats.base import Languages
-    from mtcli.data.lines import read_aligned, read_lines
-    from mtcli.evaluation.evaluate import evaluate_model, evaluate_translations
-    from mtcli.translation.translator import Translator
+    """Score translations with BLEU, chrF, chrF++ and TER, and compare systems."""
+    format_ = "json" if as_json else format_ or "text"
+    opts.check_choice("format", format_, metric_opts.RESULT_FORMATS)
+    inputs = _Inputs(files, hypothesis, compare, output, source_lang, target_lang or to)
+    named = _TestSetOptions(test_set, pair, origlang, subset)
+    _check_usage(inputs, named, trials)
+    _check_analysis(analysis, train_corpus, format_)
+    with opts.name_options_in_errors(_METRIC_OPTIONS):
+        metrics = MetricOptions(
+            metrics=tuple(dict.fromkeys(metric or DEFAULT_METRICS)),
+            tokenize=tokenize,
+            lowercase=lowercase,
+            smooth_method=smooth_method,
+            smooth_value=smooth_value,
+            chrf_char_order=chrf_char_order,
+            chrf_word_order=chrf_word_order,
+            chrf_beta=chrf_beta,
+            chrf_whitespace=chrf_whitespace,
+            chrf_eps_smoothing=chrf_eps_smoothing,
+            ter_case_sensitive=ter_case_sensitive,
+            ter_asian_support=ter_asian_support,
+            ter_no_punct=ter_no_punct,
+            ter_normalized=ter_normalized,
+            resamples=resamples,
+            seed=resampling_seed,
+        )
+        significance = TestOptions(test, trials, resampling_seed)
+    report_options = _report_options(report, maps, map_line)
+    engine_options = EngineOptions(
+        engine=engine,
+        device=device,
+        quantization=quantization,
+        threads=threads,
+        shortlist=shortlist,
+    )
+    opts.check_engine_options(engine_options)
+    typed = {"beam_size": beam_size, "length_penalty": length_penalty}
+    with opts.name_options_in_errors(typed):
+        request = replace(
+            _request(inputs, named, metrics, significance, engine_options, typed),
+            to=to,
+            tag=tag,
+            has_analysis=analysis,
+            train_corpora=tuple(train_corpus),
+        )
+        from mtcli.evaluation.request import run_evaluation
+        from mtcli.evaluation.tables import FORMATS
 
-    if hypothesis is None and len(files) < 2:
+        listener = _listener(is_quiet=quiet)
+        result = run_evaluation(request, listener)
+    typer.echo(FORMATS[format_](result))
+    if analysis and format_ == "text":
+        from mtcli.evaluation.analysis.tables import format_analysis
+
+        typer.echo(f"\n{format_analysis(result)}")
+    if report_options:
+        from mtcli.evaluation.write_report import write_report
+
+        write_report(result, request, report_options, listener.notify)
+
+
+def _check_analysis(is_wanted: bool, train_corpora: list[str], format_: str) -> None:
+    """Raise `BadParameter` if options of the analysis contradict others."""
+    if train_corpora and not is_wanted:
+        raise typer.BadParameter("--train-corpus requires --analysis")
+    if is_wanted and format_ not in ("text", "json"):
+        raise typer.BadParameter(f"--analysis requires --format text or json, not {format_}")
+
+
+def _report_options(path: Path | None, n_maps: int, map_lines: list[int]) -> ReportOptions | None:
+    """Return the options of the report; raise an error if its file must not be replaced."""
+    if path is None:
+        if map_lines or n_maps != DEFAULT_MAPS:
+            option = "--map-line" if map_lines else "--maps"
+            raise typer.BadParameter(f"{option} requires --report")
+        return None
+    from mtcli.reporting.pages import check_page_path
+
+    check_page_path(path)
+    with opts.name_options_in_errors(("maps", "map_line")):
+        return ReportOptions(path, n_maps, tuple(map_lines))
+
+
+def _check_usage(inputs: _Inputs, named: _TestSetOptions, trials: int | None) -> None:
+    """Raise `BadParameter` if arguments are missing or options contradict each other."""
+    if inputs.hypotheses and (inputs.compared or inputs.outputs):
+        option = "--compare" if inputs.compared else "--output"
+        raise typer.BadParameter(f"{option} requires MODEL, not --hypothesis")
+    n_expected = 0 if inputs.hypotheses else 1
+    if named.test_set:
+        if len(inputs.files) != n_expected:
+            expected = "only --hypothesis" if inputs.hypotheses else "MODEL and no files"
+            raise typer.BadParameter(f"expected {expected} with --test-set")
+    elif len(inputs.files) <= n_expected:
         raise typer.BadParameter(
-            "expected MODEL SOURCE REFERENCE..., MODEL CORPUS or --hypothesis FILE REFERENCE"
+            "expected MODEL SOURCE REFERENCE..., MODEL CORPUS, MODEL --test-set NAME or "
+            "--hypothesis FILE REFERENCE"
         )
-    notify = _ignore if quiet else functools.partial(typer.echo, err=True)
-    if hypothesis is None and len(files) == 2:
-        languages = _languages(Path(files[0]), source_lang, target_lang or to)
-        lines, *references = read_references(files[1], languages, notify)
-    elif hypothesis and len(files) == 1 and has_known_suffix(files[0]):
-        _, *references = read_references(files[0], Languages(source_lang, target_lang), notify)
-        lines = list(read_lines(hypothesis))
-    else:
-        paths = [Path(file) for file in files]
-        lines, *references = read_aligned([hypothesis, *paths] if hypothesis else paths[1:])
-    if hypothesis:
-        result = evaluate_translations(lines, references)
-    else:
-        engine_options = EngineOptions(
-            engine=engine,
-            device=device,
-            quantization=quantization,
-            threads=threads,
-            shortlist=shortlist,
-        )
-        opts.check_engine_options(engine_options)
-        translator = Translator(files[0], engine=engine_options, to=to, tag=tag)
-        translator.tags.symbols(to, tag)
-        typed = {"beam_size": beam_size, "length_penalty": length_penalty}
-        options = opts.override(replace(translator.options, n_best=1), typed)
-        with _progress(len(lines), is_visible=not quiet) as on_progress:
-            result = evaluate_model(
-                translator, lines, references, options=options, on_progress=on_progress
-            )
-    typer.echo(result.to_json() if as_json else str(result))
+    for name in ("pair", "origlang", "subset"):
+        if getattr(named, name) and not named.test_set:
+            raise typer.BadParameter(f"--{name} requires --test-set")
+    if trials and len(inputs.hypotheses) < 2 and not inputs.compared:
+        raise typer.BadParameter("--trials requires --compare or several --hypothesis")
+
+
+def _request(
+    inputs: _Inputs,
+    named: _TestSetOptions,
+    metrics: MetricOptions,
+    significance: TestOptions,
+    engine: EngineOptions,
+    typed: Mapping[str, Any],
+) -> "EvaluationRequest":
+    from mtcli.data.formats.base import Languages
+    from mtcli.evaluation.request import EvaluationRequest
+
+    return EvaluationRequest(
+        models=inputs.models,
+        hypotheses=tuple(inputs.hypotheses),
+        files=inputs.test_files,
+        named=_named(named, inputs) if named.test_set else None,
+        languages=Languages(inputs.source_lang, inputs.target_lang),
+        outputs=tuple(inputs.outputs),
+        metrics=metrics,
+        test=significance,
+        engine=engine,
+        search={name: value for name, value in typed.items() if value is not None},
+    )
+
+
+def _named(options: _TestSetOptions, inputs: _Inputs) -> "NamedTestSet":
+    """Return the test set; the default language pair is that of the model."""
+    from mtcli.evaluation.test_sets import NamedTestSet
+    from mtcli.model_dir.saved_tree import saved_languages
+
+    pair = options.pair
+    if pair is None and inputs.models:
+        languages = saved_languages(inputs.models[0])
+        if languages.source and languages.target:
+            pair = f"{languages.source}-{languages.target}"
+    if pair is None:
+        raise typer.BadParameter("--test-set requires --pair, such as en-de")
+    return NamedTestSet(options.test_set or "", pair, options.origlang, options.subset)
+
+
+def _listener(*, is_quiet: bool) -> "Listener":
+    from mtcli.evaluation.request import Listener
+
+    return Listener(
+        notify=_ignore if is_quiet else functools.partial(typer.echo, err=True),
+        progress=functools.partial(_progress, is_visible=not is_quiet),
+    )
 
 
 def _ignore(_: str) -> None:
     """Ignore a message."""
 
 
-def _languages(model: Path, source_lang: str | None, target_lang: str | None) -> "Languages":
-    """Return the languages of the model, unless the user specifies different ones."""
-    from mtcli.data.formats.base import Languages
-    from mtcli.model_dir.directory import load_saved_config
-
-    data = load_saved_config(model).data
-    return Languages(source_lang or data.source_lang, target_lang or data.target_lang)
-
-
 @contextmanager
-def _progress(n_lines: int, *, is_visible: bool) -> "Iterator[OnProgress]":
+def _progress(_: str, n_lines: int, *, is_visible: bool) -> "Iterator[OnProgress]":
     """Run the block with a progress bar; yield the function that advances it."""
     from mtcli.translation.stream import Progress
 

@@ -33,6 +33,9 @@ _SEARCH = "Search"
 ENGINE = "Engine"
 _FROM_MODEL = "from the model"
 _LIMITS = {**SEARCH_LIMITS, **SAMPLING_LIMITS}  # limits that the help omits are checked later
+LENGTH_PENALTY_HELP = (
+    "Exponent of the length in the score; higher values favor longer translations."
+)
 QUANTIZATION_HELP = f"Weight type for CTranslate2: {format_choices(QUANTIZATIONS)}."
 
 Output = Annotated[
@@ -132,7 +135,7 @@ LengthPenalty = Annotated[
         metavar="X",
         min=_LIMITS["length_penalty"].low,
         max=_LIMITS["length_penalty"].high,
-        help="Exponent of the length in the score; higher values favor longer translations.",
+        help=LENGTH_PENALTY_HELP,
         show_default=_FROM_MODEL,
         rich_help_panel=_SEARCH,
     ),

@@ -5,9 +5,8 @@ import functools
 import math
 import os
 import sys
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -24,12 +23,12 @@ from mtcli.cli.base import (
 from mtcli.cli.completion import complete_recipe
 from mtcli.cli.corpora import dev_corpora, training_corpora
 from mtcli.cli.launcher import launch_processes
+from mtcli.cli.settings import command_settings, lacks_corpus, recipe_settings
 from mtcli.signals import raise_on_signals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mtcli.config.load import Setting
     from mtcli.config.sections import Config
     from mtcli.planning.resolve import TrainRequest
     from mtcli.reporting.display import TolerantDisplay
@@ -199,9 +198,11 @@ def train(
         "data.source_lang": source_lang,
         "data.target_lang": target_lang,
     }
-    settings = _settings(data, minutes, overrides)
+    settings = command_settings(data, minutes, overrides)
     path = find_config(config) if config else None
-    settings = [*_recipe_settings(path, settings), *settings]
+    has_corpus = not (dry_run and lacks_corpus(path, settings))
+    if has_corpus:
+        settings = [*recipe_settings(path, settings), *settings]
     request = TrainRequest(out, path, settings, parent, fresh, cache=cache)
     if processes > 1 and "RANK" not in os.environ and not dry_run:
         _check_output(out)
@@ -210,7 +211,7 @@ def train(
     with contextlib.closing(_open_display(is_quiet=is_quiet, is_verbose=verbose)) as display:
         request.reader.on_progress = _on_reading(display)
         if dry_run:
-            _print_plan(request)
+            _print_plan(request, has_corpus=has_corpus)
             return
         _check_output(out)  # before the corpus is read
         resolved, plan = _resolve_config(request)
@@ -256,32 +257,6 @@ def _on_reading(display: "TolerantDisplay") -> "Callable[[int, float | None], No
     return functools.partial(PreparationProgress(display), "reading")
 
 
-def _settings(
-    data: Mapping[str, Any], minutes: float | None, overrides: list[str]
-) -> "list[Setting]":
-    """Return the settings from the command line; later ones win."""
-    from mtcli.config.load import CommandLineSetting, parse_override
-
-    settings: list[Setting] = [(key, value) for key, value in data.items() if value is not None]
-    if minutes is not None:
-        settings.append(CommandLineSetting("train.minutes", minutes, f"--minutes {minutes:g}"))
-    return [*settings, *map(parse_override, overrides)]
-
-
-def _recipe_settings(path: Path | None, settings: "Sequence[Setting]") -> "list[Setting]":
-    """Return settings that remove the dev set of a recipe if the user specifies a corpus."""
-    from mtcli.config.recipes import recipe_at
-
-    recipe = recipe_at(path) if path else None
-    if recipe is None:
-        return []
-    keys = {key for key, _ in settings}
-    if keys.isdisjoint({"data", "data.train"}):
-        recipe.check_corpus(has_dev="data.dev" in keys)
-        return []
-    return [("data.dev", None)]  # a later --dev wins
-
-
 def _print_result(result: "Finished | Stopped", request: "TrainRequest") -> None:
     """Print the score of a finished run, or exit with the signal's code if the run was stopped."""
     from mtcli.distributed import is_first_process
@@ -303,12 +278,17 @@ def _launch(n_processes: int) -> int:
     return launch_processes([sys.executable, "-m", "mtcli", *sys.argv[1:]], n_processes)
 
 
-def _print_plan(request: "TrainRequest") -> None:
+def _print_plan(request: "TrainRequest", *, has_corpus: bool) -> None:
     """Print the plan for a run, and what its filters drop, without importing torch."""
     from mtcli.planning.plan import plan_lines
-    from mtcli.planning.resolve import plan_for
+    from mtcli.planning.resolve import plan_for, plan_without_corpus
     from mtcli.training.preview import preview_data
 
+    if not has_corpus:
+        typer.echo("no corpus is given: this plan assumes one of the size of WMT 2014", err=True)
+        for line in plan_lines(plan_without_corpus(request)):
+            typer.echo(line)
+        return
     notices: list[str] = []
 
     def notify(text: str) -> None:

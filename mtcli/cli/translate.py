@@ -3,15 +3,16 @@
 import contextlib
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from mtcli.cli import options as opts
 from mtcli.cli.base import INTERRUPTED, Command, ModelDirectory, Quiet, Tag, To, app
+from mtcli.cli.line_files import open_file, open_output
 from mtcli.cli.progress import can_show_bar, progress_bar
 from mtcli.config.search import FORMATS, EngineOptions, Sampling, SearchOptions
 from mtcli.errors import DataError
@@ -122,7 +123,7 @@ def translate(
         translator.tags.symbols(to, tag)
     with contextlib.ExitStack() as stack:
         inputs = [*_inputs(files, stack, fill_batches=seed is not None)]
-        out = stack.enter_context(_output(output, inputs))
+        out = stack.enter_context(open_output(output, [source.file for source in inputs]))
         formats = io_options.formats(options, translator)
         _translate(translator, inputs, out, options, formats, is_quiet=quiet)
 
@@ -223,39 +224,10 @@ def _inputs(
 
     for file in files or [_STDIN]:
         if file != _STDIN:
-            yield Input(stack.enter_context(_open(file, "rb")), str(file), fill_batches)
+            yield Input(stack.enter_context(open_file(file, "rb")), str(file), fill_batches)
         elif sys.stdin is None:
             raise DataError(
                 "standard input is closed", hint="pass a file, or pipe text to the command"
             )
         else:
             yield Input(sys.stdin.buffer, "standard input", fill_batches)
-
-
-def _output(path: Path | None, inputs: "Iterable[Input]") -> "Output":
-    from mtcli.translation.stream_io import Output
-
-    if path is None:
-        if sys.stdout is None:
-            raise DataError("standard output is closed", hint="write to a file with --output")
-        return Output(sys.stdout.buffer)
-    if any(_is_same(path, source.file) for source in inputs):
-        raise DataError(f"{path} is also an input", hint="choose another --output")
-    return Output(_open(path, "wb"), str(path))
-
-
-def _is_same(path: Path, file: IO[bytes]) -> bool:
-    try:
-        return os.path.samestat(path.stat(), os.fstat(file.fileno()))
-    except OSError:  # no such path, or not a real file
-        return False
-
-
-def _open(path: Path, mode: str) -> IO[bytes]:
-    try:
-        return path.open(mode)
-    except OSError as error:
-        raise DataError(
-            f"cannot open {path}: {error.strerror}",
-            hint="check the file name; to translate a sentence, pipe it to standard input",
-        ) from error

@@ -45,6 +45,14 @@ class LinearGroup:
         return self.n_layers * self.rows * (self.columns + self.n_biases)
 
 
+@dataclass(frozen=True)
+class AlignmentHeads:
+    """Heads of one layer whose mean attention to the source gives the alignment."""
+
+    layer: int  # counted from 0, like the heads
+    heads: tuple[int, ...]
+
+
 class ModelConfig(Section):
     """Settings that all architectures share."""
 
@@ -71,6 +79,11 @@ class ModelConfig(Section):
         """Sides whose tokens count in the training loss."""
         return ("target",)
 
+    def attention_flops(self, source_length: float, target_length: float) -> float:
+        """Return the FLOPs of the attention scores and means in the forward pass of one pair."""
+        del source_length, target_length
+        return 0.0
+
     @abstractmethod
     def n_other_parameters(self) -> int:
         """Return the number of parameters outside linear layers and embeddings."""
@@ -86,6 +99,16 @@ class ModelConfig(Section):
     def n_positions(self) -> int | None:
         """Maximum length of a source or target; None means unlimited."""
         return None
+
+    @property
+    def default_alignment_heads(self) -> AlignmentHeads | None:
+        """Heads that give the alignment unless training chose others; None: nothing to choose."""
+        return None
+
+    @property
+    def n_alignment_layers(self) -> int:
+        """Number of layers whose attention to the source can give the alignment."""
+        return 0
 
     def check_length(self, max_length: int) -> None:
         """Raise `ValueError` if the model has no positions for `max_length` pieces."""

@@ -10,11 +10,10 @@ from pydantic import ValidationError
 from mtcli.config.filters import FilterConfig
 from mtcli.config.problems import Problem, explain_errors, explain_unknown_key, find_problems
 from mtcli.config.sections import Config
+from mtcli.config.yaml_errors import YAML_ERRORS, describe_yaml_error
 from mtcli.errors import ConfigError
 
 Setting = tuple[str, Any]  # a dotted key and its value
-# Errors of PyYAML, including those for invalid values such as `!!int ""` or the date 2020-13-01.
-YAML_ERRORS = (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, RecursionError)
 METADATA_KEYS = ("format", "mtcli")  # only in the config.yaml of a model
 
 
@@ -52,8 +51,14 @@ def read_sections(path: Path) -> dict[str, Any]:
 
 
 def with_saved_defaults(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the sections of a model's config.yaml; models of formats 1 and 2 have no filters."""
-    return {"filters": FilterConfig.none().model_dump(mode="json"), **tree}
+    """Return the content of a model's config.yaml with settings that formats 1 and 2 lack.
+
+    Their runs had no filters and used the BLEU tokenizer 13a for all languages.
+    """
+    saved = {"filters": FilterConfig.none().model_dump(mode="json"), **tree}
+    if isinstance(train := saved.get("train"), dict):
+        saved["train"] = {"bleu_tokenizer": "13a", **train}
+    return saved
 
 
 def with_overrides(config: Config, settings: Iterable[Setting]) -> Config:
@@ -202,14 +207,6 @@ def parse_yaml(text: str, *, origin: str) -> Any:
         return yaml.safe_load(text)
     except YAML_ERRORS as error:
         raise ConfigError(f"{origin} is not valid YAML: {describe_yaml_error(error)}") from error
-
-
-def describe_yaml_error(error: Exception) -> str:
-    """Return one line with the position and the cause of a YAML error."""
-    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
-        mark = error.problem_mark
-        return f"line {mark.line + 1}, column {mark.column + 1}: {error.problem}"
-    return " ".join(str(error).split())
 
 
 def _apply(settings: Iterable[Setting], tree: Any) -> Any:

@@ -42,16 +42,19 @@ class Recipe:
         If `has_dev` is true, the user has specified a dev set, and the dev files of the recipe are
         not needed.
         """
+        if missing := self.missing_files(has_dev=has_dev):
+            raise DataError(
+                f"recipe {self.name}: {missing[0]} is not in the current directory",
+                hint=f"pass a corpus: mtcli train SOURCE TARGET --config {self.name} --out DIR",
+            )
+
+    def missing_files(self, *, has_dev: bool = False) -> list[Path]:
+        """Return the files of the recipe's corpus that are not in the current directory."""
         from mtcli.config.load import load_config  # slow, and shell completion does not need it
 
         data = load_config(self.path).data
         dev_files = () if has_dev or data.dev is None else data.dev.text_files
-        for file in (*data.train.text_files, *dev_files):
-            if not file.exists():
-                raise DataError(
-                    f"recipe {self.name}: {file} is not in the current directory",
-                    hint=f"pass a corpus: mtcli train SOURCE TARGET --config {self.name} --out DIR",
-                )
+        return [file for file in (*data.train.text_files, *dev_files) if not file.exists()]
 
 
 def all_recipes() -> list[Recipe]:

@@ -63,6 +63,12 @@ class RnnConfig(ModelConfig):
             groups.append(LinearGroup(width, width, ("target",)))
         return groups
 
+    def attention_flops(self, source_length: float, target_length: float) -> float:
+        """Return the FLOPs of the attention scores and means in the forward pass of one pair."""
+        if self.attention == "none":
+            return 0.0
+        return 4 * source_length * target_length * self.d_model
+
     def n_other_parameters(self) -> int:
         """Return the number of parameters of the additive attention's score vector."""
         return self.d_model if self.attention == "additive" else 0

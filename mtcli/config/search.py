@@ -13,6 +13,7 @@ from mtcli.errors import OptionsError
 
 FORMATS = ("text", "tsv", "jsonl")
 ENGINES = ("auto", "ctranslate2", "torch")
+ATTENTION_KINDS = ("cross", "decoder", "encoder")
 QUANTIZATIONS = ("int8", "int16", "float32", "float16", "bfloat16")
 _MAX_INT = 2**31 - 1
 
@@ -97,8 +98,11 @@ class SearchOptions:
 
 
 def _check(name: str, value: Any, limits: Limits) -> None:
+    check_number(name, value, limits, is_integer=name in _INTEGERS)
+
+
+def check_number(name: str, value: Any, limits: Limits, *, is_integer: bool) -> None:
     """Raise `OptionsError` if `value` is not a number of the right kind within `limits`."""
-    is_integer = name in _INTEGERS
     kind = Integral if is_integer else Real
     is_number = isinstance(value, kind) and not isinstance(value, bool)
     if not is_number:

@@ -13,6 +13,7 @@ from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 from mtcli.config.base import Beta, Float, Int, ModelConfig, Section
 from mtcli.config.corpora import CorpusSource
 from mtcli.config.filters import FilterConfig
+from mtcli.config.metrics import BLEU_TOKENIZERS
 from mtcli.config.rnn import RnnConfig
 from mtcli.config.search import SEARCH_LIMITS, SearchOptions
 from mtcli.config.tags import Symbols, symbols_for
@@ -192,8 +193,12 @@ class TrainConfig(Section):
     """Steps between validations. Each validation writes a checkpoint."""
     validate_pairs: Int = Field(500, gt=0)
     """Number of dev pairs that each validation translates with greedy search for BLEU and chrF."""
-    metric: Literal["bleu", "chrf", "loss"] = "bleu"
-    """Dev metric that selects the best weights and that `patience` monitors."""
+    metric: Literal["bleu", "chrf", "chrf++", "ter", "loss"] = "bleu"
+    """Dev metric that selects the best weights and that `patience` monitors. Validation computes
+    BLEU, chrF and this metric."""
+    bleu_tokenizer: str | None = None
+    """Tokenizer of BLEU in validation, as in sacreBLEU. null: from the target language; 13a for
+    languages with spaces between words."""
     dev_rule: Literal["mean", "worst", "first"] = "mean"
     """With several dev sets, the score that counts. mean: mean of all sets; worst: the lowest
     score (the highest loss); first: only the first set."""
@@ -222,6 +227,13 @@ class TrainConfig(Section):
     sharding: Literal["none", "full"] = "none"
     """Distribution of the model over several processes. none: each process holds the full model.
     full: each process holds a shard (FSDP2)."""
+
+    @field_validator("bleu_tokenizer")
+    @classmethod
+    def _check_bleu_tokenizer(cls, name: str | None) -> str | None:
+        if name is not None and name not in BLEU_TOKENIZERS:
+            raise ValueError(f"must be one of {', '.join(BLEU_TOKENIZERS)} (got {name!r})")
+        return name
 
     @field_validator("device")
     @classmethod

@@ -4,7 +4,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from mtcli.config.base import Float, Int, LinearGroup, ModelConfig, Side
+from mtcli.config.base import AlignmentHeads, Float, Int, LinearGroup, ModelConfig, Side
 
 NORM_EPSILON = 1e-5  # added to the variance or mean square in every norm
 
@@ -114,6 +114,14 @@ class AttentionConfig(ModelConfig):
             self._linear(width, inner, sides, n_layers),
         ]
 
+    def _self_attention_flops(self, n_queries: float, n_keys: float) -> float:
+        """Return the FLOPs of one self-attention layer: scores, and means of the values.
+
+        Masked positions are computed, too, except those outside of a window.
+        """
+        n_keys = n_keys if self.window is None else min(n_keys, 2 * self.window + 1)
+        return 4 * n_queries * n_keys * self.d_model
+
     def _n_norm_parameters(self) -> int:
         return self.d_model if self.norm_kind == "rms" else 2 * self.d_model
 
@@ -155,12 +163,18 @@ class TransformerConfig(AttentionConfig):
         return self.max_positions if self.positions == "learned" else None
 
     @property
-    def alignment_layer(self) -> int:
-        """Decoder layer whose cross-attention gives the word alignment: the last one.
+    def default_alignment_heads(self) -> AlignmentHeads:
+        """Heads whose mean cross-attention gives the alignment: all heads of the last layer.
 
-        It agrees best with IBM Model 1, measured on the demo model and two Multi30k models.
+        The last layer agrees best with IBM Model 1, measured on the demo model and two Multi30k
+        models.
         """
-        return self.n_decoder_layers - 1
+        return AlignmentHeads(self.n_decoder_layers - 1, tuple(range(self.n_heads)))
+
+    @property
+    def n_alignment_layers(self) -> int:
+        """Number of layers whose attention to the source can give the alignment."""
+        return self.n_decoder_layers
 
     @property
     def residual_scales(self) -> tuple[float, float]:
@@ -185,6 +199,13 @@ class TransformerConfig(AttentionConfig):
             *self._attention(("target",), ("source",), n_decoder),
             *self._feed_forward(("target",), n_decoder),
         ]
+
+    def attention_flops(self, source_length: float, target_length: float) -> float:
+        """Return the FLOPs of the attention scores and means in the forward pass of one pair."""
+        in_encoder = self._self_attention_flops(source_length, source_length)
+        in_decoder = self._self_attention_flops(target_length, target_length)
+        in_decoder += 4 * target_length * source_length * self.d_model
+        return self.n_encoder_layers * in_encoder + self.n_decoder_layers * in_decoder
 
     def n_other_parameters(self) -> int:
         """Return the number of parameters of norms and positions."""
@@ -235,9 +256,14 @@ class DecoderOnlyConfig(AttentionConfig):
         return self.max_positions // 2 if self.positions == "learned" else None
 
     @property
-    def alignment_layer(self) -> int:
-        """Layer whose attention to the source gives the word alignment: the second-to-last."""
-        return max(0, self.n_layers - 2)
+    def default_alignment_heads(self) -> AlignmentHeads:
+        """Heads whose mean attention to the source gives the alignment: second-to-last layer."""
+        return AlignmentHeads(max(0, self.n_layers - 2), tuple(range(self.n_heads)))
+
+    @property
+    def n_alignment_layers(self) -> int:
+        """Number of layers whose attention to the source can give the alignment."""
+        return self.n_layers
 
     @property
     def predicted_sides(self) -> tuple[Side, ...]:
@@ -261,6 +287,13 @@ class DecoderOnlyConfig(AttentionConfig):
             *self._attention(both, both, self.n_layers),
             *self._feed_forward(both, self.n_layers),
         ]
+
+    def attention_flops(self, source_length: float, target_length: float) -> float:
+        """Return the FLOPs of the attention scores and means in the forward pass of one pair."""
+        # The source attends to itself; then the target attends to the source and to itself.
+        in_source = self._self_attention_flops(source_length, source_length)
+        in_target = self._self_attention_flops(target_length, source_length + target_length)
+        return self.n_layers * (in_source + in_target)
 
     def n_other_parameters(self) -> int:
         """Return the number of parameters of norms and positions."""

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mtcli.data.entries import REVERSED, EntryInfo, open_entries
-from mtcli.data.formats import open_corpus
 from mtcli.data.formats.base import (
     UNKNOWN_LANGUAGES,
     Languages,
@@ -263,24 +262,3 @@ def read_corpus(
 ) -> Corpus:
     """Read the pairs of a corpus; drop pairs that have a blank source or target."""
     return CorpusReader().read(source, notify, languages)
-
-
-def read_references(name: str, languages: Languages, notify: Notify) -> list[list[str]]:
-    """Return the source lines of a test set in any format, then each list of references.
-
-    Drop rows with a blank source or reference.
-    """
-    opened = open_corpus([name], languages)
-    for text in opened.descriptions:
-        notify(text)
-    rows = list(opened.rows)
-    kept = [row for row in rows if all(map(str.strip, row))]
-    if len(kept) < len(rows):
-        n_dropped = len(rows) - len(kept)
-        notify(f"dropped {n_dropped:,} of {len(rows):,} pairs with a blank source or target")
-    if not kept:
-        raise DataError(
-            f"{name} has no complete sentence pairs",
-            hint="check the file, --source-lang and --target-lang",
-        )
-    return [list(side) for side in zip(*kept, strict=True)]

@@ -14,7 +14,7 @@ from mtcli.data.compression import (
 )
 from mtcli.errors import DataError
 
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 # Byte order marks. UTF-32 comes first: its little-endian mark starts with the UTF-16 mark.
 _BYTE_ORDER_MARKS = (
     (b"\xff\xfe\x00\x00", "UTF-32"),
@@ -28,9 +28,17 @@ _BLOCK = 1 << 20  # bytes to read and decode at a time
 _MAX_LINE = 256 << 20  # bytes; longer lines are not sentences and could exhaust the memory
 
 
+class UnequalLinesError(DataError):
+    """Files whose lines belong together have different numbers of lines."""
+
+    def __init__(self, message: str, *, hint: str, n_lines: tuple[int, int]) -> None:
+        super().__init__(message, hint=hint)
+        self.n_lines = n_lines
+
+
 def line_content(raw: bytes, *, is_first: bool) -> bytes:
     """Return a line without its line ending; remove a byte order mark from the first line."""
-    raw = raw.removeprefix(_BYTE_ORDER_MARK) if is_first else raw
+    raw = raw.removeprefix(BYTE_ORDER_MARK) if is_first else raw
     return raw.removesuffix(b"\n").removesuffix(b"\r")
 
 
@@ -50,7 +58,7 @@ def decoded_lines(file: DecompressedReader, label: str) -> Iterator[str]:
     try:
         check_is_text(file.peek()[:_HEAD], label)
         for block in _line_blocks(file):
-            content = block if n_lines else block.removeprefix(_BYTE_ORDER_MARK)
+            content = block if n_lines else block.removeprefix(BYTE_ORDER_MARK)
             if len(content) > _MAX_LINE and b"\n" not in content:
                 raise _overlong(label, n_lines + 1)
             try:
@@ -158,9 +166,9 @@ def read_aligned(paths: Sequence[Path]) -> list[list[str]]:
     files = [list(read_lines(path)) for path in paths]
     for path, lines in zip(paths, files, strict=True):
         if not lines:
-            raise _empty(path)
+            raise empty_file(path)
         if len(lines) != len(files[0]):
-            raise _unequal(paths[0], len(files[0]), path, len(lines))
+            raise unequal_lengths(paths[0], len(files[0]), path, len(lines))
     return files
 
 
@@ -179,21 +187,26 @@ def paired_lines(
                 for line, side in zip(pair, sides, strict=True)
             )
             if not n_source or not n_target:
-                raise _empty(target_name if n_source else source_name)
-            raise _unequal(source_name, n_source, target_name, n_target)
+                raise empty_file(target_name if n_source else source_name)
+            raise unequal_lengths(source_name, n_source, target_name, n_target)
         n_pairs += 1
         yield pair
     if not n_pairs:
-        raise _empty(source_name)
+        raise empty_file(source_name)
 
 
-def _empty(name: object) -> DataError:
+def empty_file(name: object) -> DataError:
+    """Return the error for a file without lines."""
     return DataError(f"{name} is empty", hint="write one sentence per line")
 
 
-def _unequal(first: object, n_first: int, second: object, n_second: int) -> DataError:
-    return DataError(
+def unequal_lengths(
+    first: object, n_first: int, second: object, n_second: int
+) -> UnequalLinesError:
+    """Return the error for files whose lines belong together, but differ in number."""
+    return UnequalLinesError(
         f"{first} has {n_first:,} lines, but {second} has {n_second:,}",
-        hint="line N of one file must be the translation of line N of the other; "
-        "find the first difference with `paste`",
+        hint="line N of both files must belong to the same sentence; "
+        "find the first difference with `mtcli check` or `paste`",
+        n_lines=(n_first, n_second),
     )

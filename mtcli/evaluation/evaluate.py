@@ -1,36 +1,39 @@
-"""Evaluation of models and of existing translations."""
+"""Evaluation of models and of existing translations: translate, score, compare."""
 
-import json
+import time
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from mtcli.config.metrics import MetricOptions, TestOptions
 from mtcli.config.search import SearchOptions
-from mtcli.evaluation.scores import N_RESAMPLES, check_lengths, compute_scores
-from mtcli.reporting.events import Scores
-from mtcli.translation.line_translator import OnProgress
+from mtcli.data.formats.base import Languages
+from mtcli.evaluation.comparison import compare_systems
+from mtcli.evaluation.results import Decoding, Evaluation, SystemResult, TestSet
+from mtcli.evaluation.scores import (
+    build_metrics,
+    check_lengths,
+    extract_statistics,
+    resolve_tokenizer,
+    scores_from_statistics,
+    set_signature,
+)
+from mtcli.evaluation.significance import StatisticsTable
+from mtcli.hardware import process_peak_memory, reset_peak_memory
+from mtcli.model_dir.saved_tree import saved_languages
+from mtcli.translation.pipeline import OnProgress
 from mtcli.translation.translator import Translator
+
+_MIN_TOKENIZED = 100  # lines that end in " .": as in sacreBLEU
 
 
 @dataclass(frozen=True)
-class Evaluation:
-    """Scores of translations by metric name, with 95% confidence intervals."""
+class System:
+    """Translations to score."""
 
-    scores: Scores
+    name: str
     hypotheses: tuple[str, ...]
-
-    @property
-    def signatures(self) -> dict[str, str]:
-        """The signature of each metric."""
-        return {name: score.signature for name, score in self.scores.items()}
-
-    def to_json(self) -> str:
-        """Return the scores as a JSON list."""
-        scores = [asdict(score) for score in self.scores.values()]
-        return json.dumps(scores, ensure_ascii=False, indent=1)
-
-    def __str__(self) -> str:
-        return "\n".join(map(str, self.scores.values()))
+    decoding: Decoding | None = None  # None: the translations come from a file
 
 
 def evaluate_model(
@@ -39,34 +42,106 @@ def evaluate_model(
     references: Sequence[Iterable[str]],
     *,
     options: SearchOptions | None = None,
+    metrics: MetricOptions | None = None,
     on_progress: OnProgress | None = None,
-    to: str | None = None,
 ) -> Evaluation:
     """Translate `source` and score the result against one or more references.
 
-    `model` is a model directory, or a `Translator` if other engine options are needed. `source` and
-    each of `references` are lists of lines or open files. `options` replaces the model's search
-    options. `on_progress` is called with the number of lines that each batch completes.
-    `to` is the target language of a model that has several.
+    `model` is a model directory, or a `Translator` if other engine options or a target language are
+    needed. `source` and each of `references` are lists of lines or open files. `options` replaces
+    the model's search options. `on_progress` is called with the number of lines that each batch
+    completes.
     """
-    lines, targets = _read(source), [_read(reference) for reference in references]
+    lines, targets = _read(source), tuple(_read(reference) for reference in references)
     check_lengths(lines, targets)  # before the slow part
     translator = Translator(model) if isinstance(model, str | Path) else model
-    search = replace(options or translator.options, n_best=1, with_scores=False)
-    hypotheses = [best[0].text for best in translator.stream(lines, search, on_progress, to=to)]
-    return evaluate_translations(hypotheses, targets)
+    test_set = TestSet("", lines, targets, languages=saved_languages(translator.model))
+    system = translate_test_set(translator, test_set, options or translator.options, on_progress)
+    return score_systems([system], test_set, metrics)
 
 
 def evaluate_translations(
-    hypotheses: Iterable[str], references: Sequence[Iterable[str]]
+    hypotheses: Iterable[str],
+    references: Sequence[Iterable[str]],
+    *,
+    target_lang: str | None = None,
+    metrics: MetricOptions | None = None,
 ) -> Evaluation:
-    """Score existing translations against one or more references."""
-    lines, targets = _read(hypotheses), [_read(reference) for reference in references]
-    return Evaluation(compute_scores(lines, targets, n_resamples=N_RESAMPLES), tuple(lines))
+    """Score existing translations against one or more references.
+
+    The target language determines the tokenizer of BLEU, unless `metrics` does.
+    """
+    lines, targets = _read(hypotheses), tuple(_read(reference) for reference in references)
+    check_lengths(lines, targets)
+    test_set = TestSet("", None, targets, languages=Languages(None, target_lang))
+    return score_systems([System("", lines)], test_set, metrics)
 
 
-def _read(lines: Iterable[str]) -> list[str]:
+def _read(lines: Iterable[str]) -> tuple[str, ...]:
     """Return the lines of a list or an open file without their line ends."""
     if isinstance(lines, str):
         raise TypeError("expected a list of lines or an open file, not one string")
-    return [line.removesuffix("\n").removesuffix("\r") for line in lines]
+    return tuple(line.removesuffix("\n").removesuffix("\r") for line in lines)
+
+
+def translate_test_set(
+    translator: Translator,
+    test_set: TestSet,
+    options: SearchOptions,
+    on_progress: OnProgress | None = None,
+) -> System:
+    """Translate the source of a test set, and measure the time."""
+    search = replace(options, n_best=1, with_scores=False)
+    lines = test_set.source or ()
+    reset_peak_memory()
+    began, cpu_began = time.perf_counter(), time.process_time()
+    hypotheses = tuple(best[0].text for best in translator.stream(lines, search, on_progress))
+    decoding = Decoding(
+        engine=translator.engine.name,
+        beam_size=search.beam_size,
+        n_lines=len(lines),
+        seconds=time.perf_counter() - began,
+        cpu_seconds=time.process_time() - cpu_began,
+        model_bytes=translator.engine.n_bytes,
+        memory_bytes=process_peak_memory(),
+    )
+    return System(str(translator.model), hypotheses, decoding)
+
+
+def score_systems(
+    systems: Sequence[System],
+    test_set: TestSet,
+    options: MetricOptions | None = None,
+    test: TestOptions | None = None,
+) -> Evaluation:
+    """Score systems and, if there are several, compare them with the first one."""
+    options, notices = resolve_tokenizer(options or MetricOptions(), test_set.languages.target)
+    for system in systems:
+        check_lengths(system.hypotheses, test_set.references)
+        notices += _tokenized_notices(system)
+    metrics = build_metrics(options)
+    lines = [system.hypotheses for system in systems]
+    statistics = extract_statistics(metrics, lines, test_set.references)
+    table = StatisticsTable(metrics, statistics)
+    resampled = None
+    if options.resamples and len(test_set) > 1:
+        set_signature(metrics, options.resamples, options.seed)
+        resampled = table.bootstrap(options.resamples, options.seed)
+    scores = scores_from_statistics(metrics, statistics, resampled)
+    results = tuple(
+        SystemResult(system.name, system.hypotheses, found, system.decoding)
+        for system, found in zip(systems, scores, strict=True)
+    )
+    comparison = None
+    if len(results) > 1:
+        test = test or TestOptions(seed=options.seed)
+        is_same = (test.n_trials, test.seed) == (options.resamples, options.seed)
+        comparison = compare_systems(results, table, test, resampled if is_same else None)
+    return Evaluation(test_set, results, comparison, notices=tuple(notices))
+
+
+def _tokenized_notices(system: System) -> list[str]:
+    n_tokenized = sum(line.endswith(" .") for line in system.hypotheses)
+    if n_tokenized < _MIN_TOKENIZED:
+        return []
+    return [f"{system.name}: {n_tokenized:,} lines end in ' .'; is the text tokenized?"]

@@ -1,67 +1,167 @@
 """Metrics. Each score has a signature that makes it reproducible.
 
-`METRICS` is the only list of metrics: validation, `mtcli evaluate`, displays, logs and
-reports show all of its entries.
+`METRICS` is the only table of metrics. Its entries build metrics of sacreBLEU, which compute
+statistics of each sentence and a score from their sum; the same statistics serve confidence
+intervals and significance tests.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from sacrebleu.metrics.bleu import BLEU
-from sacrebleu.metrics.chrf import CHRF
-
-from mtcli.errors import DataError
+from mtcli.config.metrics import MetricOptions
+from mtcli.errors import DataError, MtcliError
+from mtcli.evaluation.sacrebleu_errors import convert_errors
+from mtcli.evaluation.significance import Rows, StatisticsTable, confidence_interval
+from mtcli.evaluation.tokenizers import DEFAULT_TOKENIZER, check_tokenizer, choose_tokenizer
 from mtcli.reporting.events import Score
 
-# Hypotheses, one or more references, number of bootstrap resamples (0: no confidence interval).
-Metric = Callable[[Sequence[str], Sequence[Sequence[str]], int], Score]
-
-N_RESAMPLES = 1000  # default of sacreBLEU
+_LINES_PER_BLOCK = 500  # the n-grams of the references take about 40 KB per line
 
 
-class _FloatScores:
-    """Mixin that makes each score a Python float.
+def _bleu(options: MetricOptions) -> Any:
+    from sacrebleu.metrics.bleu import BLEU
 
-    sacreBLEU 2.6 cannot average bootstrap scores that mix numpy floats and 0.0.
+    tokenizer = options.tokenize or DEFAULT_TOKENIZER
+    check_tokenizer(tokenizer)
+    with convert_errors(f"cannot load the BLEU tokenizer {tokenizer}", hint="choose another one"):
+        return BLEU(
+            lowercase=options.lowercase,
+            force=True,  # no warnings about tokenized text from the library
+            tokenize=tokenizer,
+            smooth_method=options.smooth_method,
+            smooth_value=options.smooth_value,
+        )
+
+
+def _chrf(options: MetricOptions) -> Any:
+    from sacrebleu.metrics.chrf import CHRF
+
+    return CHRF(
+        char_order=options.chrf_char_order,
+        word_order=options.chrf_word_order,
+        beta=options.chrf_beta,
+        lowercase=options.lowercase,
+        whitespace=options.chrf_whitespace,
+        eps_smoothing=options.chrf_eps_smoothing,
+    )
+
+
+def _chrf_plus_plus(options: MetricOptions) -> Any:
+    return _chrf(replace(options, chrf_word_order=2))
+
+
+def _ter(options: MetricOptions) -> Any:
+    from sacrebleu.metrics.ter import TER
+
+    return TER(
+        normalized=options.ter_normalized,
+        no_punct=options.ter_no_punct,
+        asian_support=options.ter_asian_support,
+        case_sensitive=options.ter_case_sensitive,
+    )
+
+
+def _comet(_: MetricOptions) -> Any:
+    raise MtcliError(
+        "COMET is not available in mtcli: unbabel-comet 2.2.7 requires numpy<2, protobuf<5 and "
+        "torchmetrics<0.11, which cannot be imported with current versions of setuptools",
+        hint="install unbabel-comet in a separate environment and run comet-score on the file "
+        "that --output writes",
+    )
+
+
+METRICS: dict[str, Callable[[MetricOptions], Any]] = {
+    "bleu": _bleu,
+    "chrf": _chrf,
+    "chrf++": _chrf_plus_plus,
+    "ter": _ter,
+    "comet": _comet,
+}
+LOWER_IS_BETTER = frozenset({"ter"})
+
+
+def build_metrics(options: MetricOptions) -> dict[str, Any]:
+    """Return the metrics of `options` by name; raise an error if one cannot be computed."""
+    return {name: METRICS[name](options) for name in options.metrics}
+
+
+def resolve_tokenizer(
+    options: MetricOptions, language: str | None
+) -> tuple[MetricOptions, list[str]]:
+    """Return `options` with the tokenizer of BLEU for the target language, and notices about it."""
+    if options.tokenize is not None or "bleu" not in options.metrics:
+        return options, []
+    choice = choose_tokenizer(language)
+    notices = [choice.notice] if choice.notice else []
+    return replace(options, tokenize=choice.name), notices
+
+
+def extract_statistics(
+    metrics: Mapping[str, Any],
+    systems: Sequence[Sequence[str]],
+    references: Sequence[Sequence[str]],
+) -> Sequence[Mapping[str, Rows]]:
+    """Return the statistics of each sentence, for each system by metric.
+
+    The n-grams of all references would not fit in memory, so lines are processed in blocks.
     """
-
-    def _compute_score_from_stats(self, stats: list[Any]) -> Any:
-        score = super()._compute_score_from_stats(stats)  # type: ignore[misc]
-        score.score = float(score.score)
-        return score
-
-
-class _Bleu(_FloatScores, BLEU):
-    pass
-
-
-class _Chrf(_FloatScores, CHRF):
-    pass
-
-
-def bleu(
-    hypotheses: Sequence[str], references: Sequence[Sequence[str]], n_resamples: int = 0
-) -> Score:
-    """Return the corpus BLEU against one or more references."""
-    return _corpus_score(_Bleu(), hypotheses, references, n_resamples)
+    found: list[dict[str, list[Any]]] = [{name: [] for name in metrics} for _ in systems]
+    for start in range(0, len(references[0]), _LINES_PER_BLOCK):
+        block = slice(start, start + _LINES_PER_BLOCK)
+        # Like the sacrebleu command, ignore white space at the end of a line.
+        targets = [[line.rstrip() for line in lines[block]] for lines in references]
+        outputs = [[line.rstrip() for line in lines[block]] for lines in systems]
+        for name, metric in metrics.items():
+            metric._ref_cache = metric._cache_references(targets)
+            for rows, lines in zip(found, outputs, strict=True):
+                rows[name] += metric._extract_corpus_statistics(lines, None)
+            metric._ref_cache = None
+    return found
 
 
-def chrf(
-    hypotheses: Sequence[str], references: Sequence[Sequence[str]], n_resamples: int = 0
-) -> Score:
-    """Return the corpus chrF against one or more references."""
-    return _corpus_score(_Chrf(), hypotheses, references, n_resamples)
+def scores_from_statistics(
+    metrics: Mapping[str, Any],
+    systems: Sequence[Mapping[str, Rows]],
+    resampled: Sequence[Mapping[str, Any]] | None = None,
+) -> list[dict[str, Score]]:
+    """Return the scores of each system; `resampled` scores add confidence intervals."""
+    found = []
+    for i, system in enumerate(systems):
+        scores = {}
+        for name, metric in metrics.items():
+            actual = metric._aggregate_and_compute(system[name])
+            score = Score(actual.name, float(actual.score), str(metric.get_signature()))
+            if resampled:
+                interval = confidence_interval(resampled[i][name])
+                score = replace(score, margin=interval.margin, mean=interval.mean)
+            scores[name] = score
+        found.append(scores)
+    return found
 
 
-METRICS: dict[str, Metric] = {"bleu": bleu, "chrf": chrf}
+def set_signature(metrics: Mapping[str, Any], n_resamples: int | None, seed: int | None) -> None:
+    """Make the signatures of `metrics` state the resamples and the seed; None: neither."""
+    for metric in metrics.values():
+        metric.n_bootstrap, metric.seed = n_resamples, seed
 
 
 def compute_scores(
-    hypotheses: Sequence[str], references: Sequence[Sequence[str]], *, n_resamples: int = 0
+    hypotheses: Sequence[str],
+    references: Sequence[Sequence[str]],
+    options: MetricOptions | None = None,
 ) -> dict[str, Score]:
-    """Return the score of each metric by name; `n_resamples` > 0 adds confidence intervals."""
+    """Return the score of each metric by name, with confidence intervals if requested."""
     check_lengths(hypotheses, references)
-    return {name: metric(hypotheses, references, n_resamples) for name, metric in METRICS.items()}
+    options = options or MetricOptions(resamples=0)
+    metrics = build_metrics(options)
+    statistics = extract_statistics(metrics, [hypotheses], references)
+    resampled = None
+    if options.resamples and len(hypotheses) > 1:
+        set_signature(metrics, options.resamples, options.seed)
+        table = StatisticsTable(metrics, statistics)
+        resampled = table.bootstrap(options.resamples, options.seed)
+    return scores_from_statistics(metrics, statistics, resampled)[0]
 
 
 def check_lengths(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> None:
@@ -74,17 +174,5 @@ def check_lengths(hypotheses: Sequence[str], references: Sequence[Sequence[str]]
             )
     if not hypotheses:
         raise DataError("nothing to score: the input is empty")
-
-
-def _corpus_score(
-    metric: BLEU | CHRF,
-    hypotheses: Sequence[str],
-    references: Sequence[Sequence[str]],
-    n_resamples: int,
-) -> Score:
-    check_lengths(hypotheses, references)
-    n_bootstrap = n_resamples if n_resamples and len(hypotheses) > 1 else 1
-    result = metric.corpus_score(hypotheses, references, n_bootstrap=n_bootstrap)
-    # sacreBLEU exposes the interval only in a private field and in formatted text.
-    margin = float(result._ci) if n_bootstrap > 1 else None
-    return Score(result.name, float(result.score), str(metric.get_signature()), margin)
+    if not references:
+        raise DataError("nothing to score against: there are no references")

@@ -15,6 +15,7 @@ from ctranslate2.specs.transformer_spec import (
     TransformerEncoderSpec,
 )
 
+from mtcli.config.base import AlignmentHeads
 from mtcli.config.transformers import (
     NORM_EPSILON,
     AttentionConfig,
@@ -28,6 +29,7 @@ from mtcli.export.tensors import (
     decoder_only_stack,
     encoder_decoder_stacks,
     fold_residual_scales,
+    move_heads_first,
     repeat_key_value_heads,
 )
 
@@ -42,9 +44,13 @@ def model_spec(
     vocabularies: tuple[Sequence[str], Sequence[str]],
     *,
     n_positions: int,
+    alignment_heads: AlignmentHeads | None = None,
 ) -> Spec:
-    """Return the specification of a model for sentences of up to `n_positions` pieces."""
-    spec, tensors = _SPECS[config.arch](config, weights, vocabularies, n_positions)
+    """Return the specification of a model for sentences of up to `n_positions` pieces.
+
+    `alignment_heads` give the alignment; None means the default of the model.
+    """
+    spec, tensors = _SPECS[config.arch](config, weights, vocabularies, n_positions, alignment_heads)
     tensors.check_all_used()
     spec.config.layer_norm_epsilon = NORM_EPSILON
     return spec
@@ -55,12 +61,16 @@ def _transformer_spec(
     weights: Mapping[str, Array],
     vocabularies: tuple[Sequence[str], Sequence[str]],
     n_positions: int,
+    alignment_heads: AlignmentHeads | None,
 ) -> tuple[Spec, Tensors]:
     encoder, decoder = encoder_decoder_stacks(config)
+    heads = alignment_heads or config.default_alignment_heads
     tensors = _convert_weights(config, weights, encoder, decoder)
+    # CTranslate2 takes a number of heads, not a list: the alignment heads must come first.
+    tensors = Tensors(move_heads_first(tensors.weights, decoder, heads, config.d_head))
     spec = TransformerSpec(
         StackBuilder(config, tensors, encoder, n_positions).encoder(),
-        StackBuilder(config, tensors, decoder, n_positions).decoder(config.alignment_layer),
+        StackBuilder(config, tensors, decoder, n_positions).decoder(heads),
     )
     spec.config.add_source_eos = True
     spec.register_source_vocabulary(list(vocabularies[0]))
@@ -73,12 +83,14 @@ def _decoder_only_spec(
     weights: Mapping[str, Array],
     vocabularies: tuple[Sequence[str], Sequence[str]],
     n_positions: int,
+    alignment_heads: AlignmentHeads | None,
 ) -> tuple[Spec, Tensors]:
     """Return a language model whose sequences consist of source and target.
 
     In a prompt, CTranslate2 adds a constant to the relative distances. ALiBi is not affected: its
     bias is linear in the distance, and softmax is invariant to an added constant.
     """
+    del alignment_heads  # CTranslate2 returns no attention of language models
     stack = decoder_only_stack(config)
     tensors = _convert_weights(config, weights, stack)
     builder = StackBuilder(config, tensors, stack, 2 * n_positions)
@@ -117,11 +129,17 @@ class StackBuilder:
         self._set_layers(spec, np.concatenate([bias, bias]))
         return spec
 
-    def decoder(self, alignment_layer: int) -> TransformerDecoderSpec:
-        """Return a decoder with cross-attention; `alignment_layer` provides the alignment."""
-        # alignment_heads=0 averages all heads
-        heads = {"alignment_layer": alignment_layer, "alignment_heads": 0}
-        spec = TransformerDecoderSpec(self.stack.n, self.config.n_heads, **heads, **self._options())
+    def decoder(self, alignment: AlignmentHeads) -> TransformerDecoderSpec:
+        """Return a decoder with cross-attention; the first heads of a layer give the alignment."""
+        n_heads = len(alignment.heads)
+        is_all = n_heads == self.config.n_heads
+        spec = TransformerDecoderSpec(
+            self.stack.n,
+            self.config.n_heads,
+            alignment_layer=alignment.layer,
+            alignment_heads=0 if is_all else n_heads,  # 0: the mean of all heads
+            **self._options(),
+        )
         self._set_embeddings(spec)
         self._set_layers(spec, self._bias())
         for layer, tensors in self._layers(spec):

@@ -210,7 +210,7 @@ def _convert(model: Path, quantization: str) -> tuple[dict[str, bytes], Manifest
     from mtcli.export.compatibility import incompatibilities
     from mtcli.export.ct2_spec import model_spec
     from mtcli.export.quantization import quantize
-    from mtcli.model_dir.directory import load_saved_config
+    from mtcli.model_dir.directory import alignment_heads, load_saved_config
     from mtcli.model_dir.integrity import load_arrays
 
     # Hash before reading: if a file changes in between, the export counts as stale.
@@ -225,7 +225,10 @@ def _convert(model: Path, quantization: str) -> tuple[dict[str, bytes], Manifest
     longest = max(1024, config.data.max_length + 1, config.search.max_length)
     n_positions = architecture.n_positions or longest
     vocabularies = tokenizers.source.vocabulary, tokenizers.target.vocabulary
-    spec = model_spec(architecture, weights, vocabularies, n_positions=n_positions)
+    heads = alignment_heads(model, architecture)
+    spec = model_spec(
+        architecture, weights, vocabularies, n_positions=n_positions, alignment_heads=heads
+    )
     spec.validate()
     quantize(spec, quantization)
     with TemporaryDirectory() as scratch:

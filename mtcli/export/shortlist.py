@@ -53,9 +53,15 @@ class Lexicon:
         return Lexicon(self.sources[is_kept], self.targets[is_kept], self.probabilities[is_kept])
 
 
-def estimate_lexicon(corpus: EncodedCorpus, target_size: int) -> Lexicon:
-    """Estimate the lexicon of a corpus with a target vocabulary of `target_size` pieces."""
-    parts = [_expected_counts(corpus, rows, target_size) for rows in _chunks(corpus)]
+def estimate_lexicon(
+    corpus: EncodedCorpus, target_size: int, *, max_chunks: int | None = None
+) -> Lexicon:
+    """Estimate the lexicon of a corpus with a target vocabulary of `target_size` pieces.
+
+    A corpus with more than `max_chunks` times 12 million links is sampled.
+    """
+    chunks = _chunks(corpus, max_chunks or _MAX_CHUNKS)
+    parts = [_expected_counts(corpus, rows, target_size) for rows in chunks]
     keys, indices = np.unique(np.concatenate([part[0] for part in parts]), return_inverse=True)
     counts = np.bincount(indices, weights=np.concatenate([part[1] for part in parts]))
     sources, targets = keys // target_size, keys % target_size
@@ -64,10 +70,10 @@ def estimate_lexicon(corpus: EncodedCorpus, target_size: int) -> Lexicon:
     return Lexicon(sources[order], targets[order], probabilities[order])
 
 
-def _chunks(corpus: EncodedCorpus) -> Iterator[Ints]:
+def _chunks(corpus: EncodedCorpus, max_chunks: int) -> Iterator[Ints]:
     """Yield the row numbers of the pairs to use, in groups with a limited number of links."""
     links = corpus.source.lengths() * corpus.target.lengths()
-    stride = max(1, -(-int(links.sum()) // (_CHUNK * _MAX_CHUNKS)))
+    stride = max(1, -(-int(links.sum()) // (_CHUNK * max_chunks)))
     rows = np.arange(0, len(corpus), stride)
     chunk_of_row = np.cumsum(links[rows]) // _CHUNK
     yield from np.split(rows, np.flatnonzero(np.diff(chunk_of_row)) + 1)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from mtcli.config.base import AlignmentHeads
 from mtcli.config.transformers import AttentionConfig, DecoderOnlyConfig, TransformerConfig
 from mtcli.errors import CheckpointError
 
@@ -130,3 +131,26 @@ def repeat_key_value_heads(
         name: repeat(weight) if name.endswith(repeated_names) else weight
         for name, weight in weights.items()
     }
+
+
+def move_heads_first(
+    weights: Mapping[str, Array], decoder: LayerStack, alignment: AlignmentHeads, d_head: int
+) -> Mapping[str, Array]:
+    """Return equivalent weights whose alignment heads are the first heads of their layer.
+
+    The order of heads does not matter, because the output layer sums over them. There must be as
+    many key-value heads as query heads.
+    """
+    prefix = f"{decoder.name}.{alignment.layer}.cross_attention."
+    projections = tuple(prefix + name for name in ("to_queries.", "to_keys.", "to_values."))
+
+    def reorder(weight: Array, axis: int) -> Array:
+        heads = np.arange(weight.shape[axis]).reshape(-1, d_head)  # rows: positions of each head
+        others = [head for head in range(len(heads)) if head not in alignment.heads]
+        return weight.take(heads[[*alignment.heads, *others]].ravel(), axis=axis)
+
+    moved = {name: reorder(weights[name], 0) for name in weights if name.startswith(projections)}
+    output = f"{prefix}to_output.weight"
+    if output in weights:  # otherwise, an error names it later
+        moved[output] = reorder(weights[output], 1)
+    return {**weights, **moved}

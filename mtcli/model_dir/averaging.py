@@ -20,7 +20,7 @@ from mtcli.model_dir.directory import (
     save_config,
     weights_info,
 )
-from mtcli.model_dir.layout import WEIGHTS
+from mtcli.model_dir.layout import WEIGHTS, WORD_COUNTS
 from mtcli.model_dir.weights import average_weights, load_into, load_weights, save_weights
 from mtcli.models import build_model
 from mtcli.tokenizer import load_tokenizers
@@ -60,6 +60,9 @@ def average_models(models: Sequence[Path], out: Path) -> WeightsInfo:
     save_config(out, config)
     for name, content in tokenizers.files().items():
         write_file(out / name, content)
+    counts = {(m / WORD_COUNTS).read_bytes() for m in models if (m / WORD_COUNTS).is_file()}
+    if len(counts) == 1:  # all models were trained on the same text
+        write_file(out / WORD_COUNTS, counts.pop())
     save_weights(out, average_weights(weights), info)
     return info
 

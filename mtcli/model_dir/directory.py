@@ -5,20 +5,18 @@ import math
 import re
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import takewhile
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import yaml
 from safetensors import SafetensorError, safe_open
 
 from mtcli import __version__
+from mtcli.config.base import AlignmentHeads, ModelConfig
 from mtcli.config.load import (
     METADATA_KEYS,
-    YAML_ERRORS,
-    describe_yaml_error,
     differences,
     to_yaml,
     validate,
@@ -39,8 +37,10 @@ from mtcli.model_dir.layout import (
     REPORT,
     TENSORBOARD,
     WEIGHTS,
+    WORD_COUNTS,
 )
 from mtcli.model_dir.safety import check_contained, read_record
+from mtcli.model_dir.saved_tree import read_saved_tree
 
 # Format of the model directory, saved in config.yaml. Increment it if older versions of mtcli
 # cannot read it. 0.1.0 and 0.2.0 wrote format 1, development versions of 0.3.0 wrote format 2.
@@ -65,14 +65,16 @@ class WeightsInfo:
     signature: str
     n_pairs: int  # training pairs
     weights: str = ""  # origin of averaged weights, such as "the mean of steps 800 and 1000"
+    alignment: AlignmentHeads | None = None  # chosen at the end of training
     sets: Mapping[str, float] = field(default_factory=dict)  # BLEU of each dev set, if several
 
     def to_metadata(self) -> dict[str, object]:
         """Return the fields to save; `n_parameters` is computed from the tensors on loading."""
         metadata = asdict(self)
         del metadata["n_parameters"]
-        if not self.sets:
-            del metadata["sets"]
+        for name in ("alignment", "sets"):
+            if not metadata[name]:
+                del metadata[name]
         return metadata
 
 
@@ -179,6 +181,7 @@ def _differences(directory: Path, config: Config) -> list[str]:
 
     Corpus file names are ignored, because training compares a digest of the pairs instead. The
     number of steps is ignored if train.minutes is set, because it is derived from train.minutes.
+    The tokenizer of BLEU is ignored if `config` does not specify it.
     """
     saved = load_saved_config(directory)
     before, now = saved.train, config.train
@@ -191,6 +194,8 @@ def _differences(directory: Path, config: Config) -> list[str]:
         ignored["start_from"] = before.start_from
     if before.minutes is not None or now.minutes is not None:
         ignored["steps"] = before.steps
+    if now.bleu_tokenizer is None:
+        ignored["bleu_tokenizer"] = before.bleu_tokenizer
     sections = {
         "data": _with_corpora_of(saved.data, config.data),
         "tokenizer": _with_sample_of(saved.tokenizer, config.tokenizer),
@@ -256,8 +261,8 @@ def remove_run(directory: Path) -> None:
         return
     remove_partial(directory)
     # Remove config.yaml last: a partially removed directory must still count as a run.
-    names = (WEIGHTS, CARD, LOG, CHECKPOINTS, *_TOKENIZERS, REPORT, EXPORT, TENSORBOARD, CONFIG)
-    for name in names:
+    others = CARD, LOG, CHECKPOINTS, *_TOKENIZERS, WORD_COUNTS, REPORT, EXPORT, TENSORBOARD
+    for name in (WEIGHTS, *others, CONFIG):
         path = directory / name
         try:
             if path.is_dir() and not path.is_symlink():
@@ -286,11 +291,44 @@ def weights_info(directory: Path) -> WeightsInfo:
         metadata = read_metadata(path)
         metadata.pop(CHECKSUMS, None)
         n_parameters = sum(math.prod(shape) for shape in shapes)
-        return read_record(WeightsInfo, {**metadata, "n_parameters": n_parameters})
+        info = read_record(WeightsInfo, {**metadata, "n_parameters": n_parameters})
+        return replace(info, alignment=_read_alignment(info.alignment))
     except (OSError, SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise CheckpointError(
             f"{path} is damaged or was not written by mtcli: {error}", hint=COPY_AGAIN
         ) from error
+
+
+def _read_alignment(value: Any) -> AlignmentHeads | None:
+    """Return the alignment heads in the metadata; raise `ValueError` if they are invalid."""
+    if value is None:
+        return None
+    found = read_record(AlignmentHeads, value)
+    heads = found.heads
+    if not isinstance(heads, list) or not heads or not all(type(head) is int for head in heads):
+        raise ValueError("alignment.heads must be a list of integers")
+    if heads != sorted(set(heads)) or min(found.layer, heads[0]) < 0:
+        raise ValueError("alignment contains a negative or repeated number")
+    return AlignmentHeads(found.layer, tuple(heads))
+
+
+def alignment_heads(directory: Path, config: ModelConfig) -> AlignmentHeads | None:
+    """Return the alignment heads that training chose, or None for the default of the model."""
+    found = weights_info(directory).alignment
+    if found is None:
+        return None
+    default = config.default_alignment_heads
+    if (
+        default is None
+        or found.layer >= config.n_alignment_layers
+        or not (set(found.heads) <= set(default.heads))
+    ):
+        raise CheckpointError(
+            f"{directory / WEIGHTS} is damaged: the model does not have the alignment heads "
+            f"{list(found.heads)} in layer {found.layer}",
+            hint=COPY_AGAIN,
+        )
+    return found
 
 
 def read_metadata(path: Path) -> dict[str, Any]:
@@ -300,45 +338,6 @@ def read_metadata(path: Path) -> dict[str, Any]:
     """
     with safe_open(path, framework="numpy") as file:
         return dict(json.loads((file.metadata() or {})[METADATA]))
-
-
-class _LoaderWithoutAliases(yaml.SafeLoader):
-    """YAML loader that refuses aliases, because a few aliases can expand to billions of values."""
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        """Compose the next node."""
-        if self.check_event(yaml.AliasEvent):
-            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
-            raise yaml.MarkedYAMLError(problem="aliases are not allowed", problem_mark=mark)
-        return super().compose_node(parent, index)
-
-
-def read_saved_tree(path: Path) -> dict[str, object]:
-    """Return the content of a config.yaml without validating it."""
-    if not path.is_file():
-        reason = f"it has no {path.name}" if path.parent.is_dir() else "it does not exist"
-        raise CheckpointError(
-            f"{path.parent} is not a model directory: {reason}",
-            hint="pass the directory that `mtcli train --out` wrote",
-        )
-    # One check here is enough: all code that uses a model directory reads config.yaml first.
-    check_contained(path.parent)
-    try:
-        tree = yaml.load(path.read_text(encoding="utf-8"), Loader=_LoaderWithoutAliases)
-    except OSError as error:
-        raise CheckpointError(f"cannot read {path}: {error.strerror}") from error
-    except YAML_ERRORS as error:
-        raise _damaged(path, describe_yaml_error(error)) from error
-    if not isinstance(tree, dict):
-        raise _damaged(path, "it contains no settings")
-    return tree
-
-
-def _damaged(path: Path, problem: str) -> CheckpointError:
-    return CheckpointError(
-        f"{path} is damaged: {problem}",
-        hint=f"copy it again; to retrain, remove {path.parent} or choose another --out",
-    )
 
 
 def _may_be_same_path(one: Path, other: Path) -> bool:

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
 from mtcli.errors import COPY_AGAIN, CheckpointError
-from mtcli.model_dir.directory import CHECKSUMS, read_metadata, read_saved_tree, weights_info
+from mtcli.model_dir.directory import CHECKSUMS, read_metadata, weights_info
 from mtcli.model_dir.layout import CONFIG, WEIGHTS
+from mtcli.model_dir.saved_tree import read_saved_tree
 from mtcli.tokenizer import TOKENIZERS, tokenizer_names
 
 Arrays = Mapping[str, NDArray[Any]]

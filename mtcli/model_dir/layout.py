@@ -8,6 +8,7 @@ WEIGHTS = "model.safetensors"
 CARD = "README.md"
 LOG = "log.jsonl"
 REPORT = "report.html"
+WORD_COUNTS = "word_counts.safetensors"  # of the training text, for `evaluate --analysis`
 LOCK = ".lock"
 CHECKPOINTS = "checkpoints"
 INTERIM_CHECKPOINT = f"{CHECKPOINTS}/pause.safetensors"  # saved between validations

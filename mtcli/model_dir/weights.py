@@ -20,6 +20,7 @@ from mtcli.model_dir.directory import (
     CHECKSUMS,
     METADATA,
     WeightsInfo,
+    alignment_heads,
     load_saved_config,
     weights_info,
 )
@@ -84,6 +85,7 @@ def load_model(directory: Path, device: torch.device) -> LoadedModel:
         raise CheckpointError(
             f"{path} is damaged: some weights are NaN or infinite", hint=COPY_AGAIN
         )
+    model.alignment_heads = alignment_heads(directory, config.model)
     return LoadedModel(config, tokenizers, model.to(device).eval())
 
 

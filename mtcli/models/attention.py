@@ -9,6 +9,7 @@ from mtcli.config.transformers import NORM_EPSILON, AttentionConfig
 from mtcli.models.base import State
 from mtcli.models.masks import AttentionBlocks, AttentionMask
 from mtcli.models.positions import DotProductAttention
+from mtcli.models.recording import AttentionRecorder
 
 
 class RmsNorm(nn.RMSNorm):
@@ -109,9 +110,17 @@ class Attention(nn.Module):
         keys = self.key_norm(self._split_heads(self.to_keys(x)))
         return KeyValues(self.relation.rotate(keys, start), self._split_heads(self.to_values(x)))
 
-    def forward(self, x: Tensor, memory: KeyValues, mask: AttentionMask) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        memory: KeyValues,
+        mask: AttentionMask,
+        recorder: AttentionRecorder | None = None,
+    ) -> Tensor:
         """Attend from `x` [B, T, D] to `memory` under `mask`."""
         queries, keys, values = self._prepare_heads(x, memory, mask)
+        if recorder is not None and recorder.records(self):
+            recorder.add(self, self.relation.weights(queries, keys, mask))
         dropout = self.dropout if self.training else 0.0
         attend = self._attend_in_blocks if mask.is_blockwise else self.relation.attend
         context: Tensor = attend(queries, keys, values, mask, dropout)  # [B, H, T, E]

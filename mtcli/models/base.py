@@ -5,6 +5,7 @@ Shape letters, used in every file:
     P prefix length         t search step            N samples, or flattened batch positions
     D model width           H attention heads        K key-value heads
     E head width            V vocabulary size        W beam width
+    L layers
 Lower-case words in shapes are variables, as in [B, n_blocks].
 Masks are boolean. True means "may be attended to".
 """
@@ -16,6 +17,8 @@ from typing import Any, Generic, Self, TypeVar
 import torch.nn.functional as F  # noqa: N812  (PyTorch's convention)
 from torch import Tensor, nn
 
+from mtcli.config.base import AlignmentHeads
+from mtcli.models.recording import AttentionWeights
 from mtcli.tokenizer import DEFAULT_SPECIAL_IDS, SpecialIds
 
 
@@ -55,6 +58,7 @@ class TranslationModel(nn.Module, ABC, Generic[StateT]):
     """Sequence-to-sequence model. Training and search share `decode`."""
 
     special: SpecialIds = DEFAULT_SPECIAL_IDS  # from the model's tokenizers
+    alignment_heads: AlignmentHeads | None = None  # saved with the weights; None: the default
 
     @abstractmethod
     def encode(self, source: Tensor) -> StateT:
@@ -73,6 +77,15 @@ class TranslationModel(nn.Module, ABC, Generic[StateT]):
         """Return the attention weights [B, T, S] from target positions to source positions.
 
         Return None if the model has no attention.
+        """
+        del source, target
+        return None
+
+    def attention_weights(self, source: Tensor, target: Tensor) -> AttentionWeights | None:
+        """Return the teacher-forced attention weights of all layers and heads.
+
+        `source` [B, S] and `target` [B, T] are padded ids. Return None if the model has no
+        attention.
         """
         del source, target
         return None

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from mtcli.config.base import AlignmentHeads
 from mtcli.config.transformers import DecoderOnlyConfig
 from mtcli.models.attention import KeyValueCache
 from mtcli.models.base import LossTerm, State
@@ -17,6 +18,7 @@ from mtcli.models.layers import (
 )
 from mtcli.models.masks import AttentionMask
 from mtcli.models.positions import build_added_positions
+from mtcli.models.recording import AttentionRecorder, AttentionWeights
 from mtcli.tokenizer import IGNORE_INDEX
 
 
@@ -46,7 +48,7 @@ class DecoderOnly(EmbeddedModel[PrefixState]):
         self.norm = build_final_norm(config)
         self._build_output(config, target_size)
 
-    def encode(self, source: Tensor) -> PrefixState:
+    def encode(self, source: Tensor, recorder: AttentionRecorder | None = None) -> PrefixState:
         """Run the stack over padded source ids [B, S] (prefill)."""
         source = _pad_left(source, self.special.pad)
         is_token, n, device = source != self.special.pad, source.size(1), source.device
@@ -55,13 +57,15 @@ class DecoderOnly(EmbeddedModel[PrefixState]):
         mask = AttentionMask(n, n, device, is_token, is_causal=is_causal, window=self.config.window)
         positions = torch.arange(n, device=device) - n_padding  # [B, S]
         x = self.dropout(self.positions(self.source_embedding(source), positions))
-        x, state = self._run_layers(x, PrefixState(is_token, n_padding), mask)
+        x, state = self._run_layers(x, PrefixState(is_token, n_padding), mask, recorder)
         return replace(state, source_hidden=x) if self.config.loss_on == "both" else state
 
-    def decode_hidden(self, target: Tensor, state: PrefixState) -> tuple[Tensor, PrefixState]:
+    def decode_hidden(
+        self, target: Tensor, state: PrefixState, recorder: AttentionRecorder | None = None
+    ) -> tuple[Tensor, PrefixState]:
         """Decode the next target ids [B, T]; return hidden states [B, T, D] and the new state."""
         x, state, mask = self._embed_target(target, state)
-        return self._run_layers(x, state, mask)
+        return self._run_layers(x, state, mask, recorder)
 
     def loss_terms(self, source: Tensor, target: Tensor, labels: Tensor) -> list[LossTerm]:
         """Return the loss term of the target and, if `config.loss_on` is "both", of the source."""
@@ -75,25 +79,37 @@ class DecoderOnly(EmbeddedModel[PrefixState]):
         return [(hidden, labels), (state.source_hidden[:, :-1], source_labels)]
 
     def alignment(self, source: Tensor, target: Tensor) -> Tensor:
-        """Return the attention [B, T, S] from target to source in layer `config.alignment_layer`.
+        """Return the attention [B, T, S] from target to source, averaged over the alignment heads.
 
         Attention to target tokens is removed, and the remaining weights are renormalized.
         """
-        index = self.config.alignment_layer
-        state = self.encode(source)
-        caches = state.cache
-        x, state, mask = self._embed_target(target, state)
-        for layer, cache in zip(self.layers[:index], caches, strict=False):
-            x, _ = layer(x, cache, mask)
-        weights = self.layers[index].weights(x, caches[index], mask)[:, :, : source.size(1)]
+        choice = self._alignment_heads()
+        attention = self.layers[choice.layer].self_attention
+        recorder, state = AttentionRecorder([attention]), self.encode(source)
+        self.decode_hidden(target, state, recorder)
+        weights = recorder[attention][:, list(choice.heads), :, : source.size(1)].mean(dim=1)
         total = weights.sum(dim=-1, keepdim=True)
-        weights = torch.where(
-            total > 0, weights / total, 0.0
-        )  # the window might not reach the source
-        # Move the padding back to the right.
-        n = source.size(1)
-        columns = torch.arange(n, device=source.device) + state.n_padding  # [B, S]
-        return weights.gather(2, (columns % n)[:, None].expand_as(weights))
+        # The window might not reach the source.
+        weights = torch.where(total > 0, weights / total, 0.0)
+        return _move_padding_right(weights, state.n_padding, dim=-1)
+
+    def attention_weights(self, source: Tensor, target: Tensor) -> AttentionWeights:
+        """Return the teacher-forced attention weights of all layers and heads."""
+        layers, n_source = [layer.self_attention for layer in self.layers], source.size(1)
+        on_source, on_target = AttentionRecorder(layers), AttentionRecorder(layers)
+        state = self.encode(source, on_source)
+        self.decode_hidden(target, state, on_target)
+        encoder = _move_padding_right(on_source.stack(layers), state.n_padding, dim=-1)
+        to_source, to_target = on_target.stack(layers).tensor_split([n_source], dim=-1)
+        to_source = _move_padding_right(to_source, state.n_padding, dim=-1)
+        return AttentionWeights(
+            encoder=_move_padding_right(encoder, state.n_padding, dim=-2),
+            decoder=torch.cat([to_source, to_target], dim=-1),
+            alignment=self._alignment_heads(),
+        )
+
+    def _alignment_heads(self) -> AlignmentHeads:
+        return self.alignment_heads or self.config.default_alignment_heads
 
     def _embed_target(
         self, target: Tensor, state: PrefixState
@@ -115,11 +131,15 @@ class DecoderOnly(EmbeddedModel[PrefixState]):
         return x, replace(state, is_token=is_token), mask
 
     def _run_layers(
-        self, x: Tensor, state: PrefixState, mask: AttentionMask
+        self,
+        x: Tensor,
+        state: PrefixState,
+        mask: AttentionMask,
+        recorder: AttentionRecorder | None,
     ) -> tuple[Tensor, PrefixState]:
         caches = []
         for i, layer in enumerate(self.layers):
-            x, cache = layer(x, state.cache[i] if state.cache else None, mask)
+            x, cache = layer(x, state.cache[i] if state.cache else None, mask, recorder)
             caches.append(cache)
         return self.norm(x), replace(state, cache=tuple(caches))
 
@@ -130,6 +150,15 @@ def _pad_left(source: Tensor, pad_id: int) -> Tensor:
     n_padding = (source == pad_id).sum(dim=1, keepdim=True)
     columns = torch.arange(n, device=source.device) - n_padding  # [B, S]
     return source.gather(1, columns % n)
+
+
+def _move_padding_right(weights: Tensor, n_padding: Tensor, *, dim: int) -> Tensor:
+    """Move the padding of weights [B, ..., S, S] from the left to the right in one dimension."""
+    n = weights.size(dim)
+    positions = (torch.arange(n, device=weights.device) + n_padding) % n  # [B, S]
+    shape = [1] * weights.ndim
+    shape[0], shape[dim] = positions.shape
+    return weights.gather(dim, positions.view(shape).expand_as(weights))
 
 
 def _deep_norm_scales(config: DecoderOnlyConfig) -> DeepNormScales:

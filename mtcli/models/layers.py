@@ -16,6 +16,7 @@ from mtcli.models.attention import Attention, KeyValueCache, RmsNorm
 from mtcli.models.base import StateT, TrainableModel
 from mtcli.models.masks import AttentionMask
 from mtcli.models.positions import build_self_dot_product
+from mtcli.models.recording import AttentionRecorder
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": partial(F.relu, inplace=True),  # safe: the backward pass needs only the output
@@ -117,23 +118,18 @@ class SelfAttentionLayer(nn.Module):
         self.self_residual = Residual(config, scales)
 
     def self_attend(
-        self, x: Tensor, cache: KeyValueCache | None, mask: AttentionMask
+        self,
+        x: Tensor,
+        cache: KeyValueCache | None,
+        mask: AttentionMask,
+        recorder: AttentionRecorder | None = None,
     ) -> tuple[Tensor, KeyValueCache]:
         """Attend from `x` [B, T, D] to itself and the cache; return the output and new cache."""
         y = self.self_residual.sublayer_input(x)
-        cache = self._extend(cache, y, mask)
-        output = self.self_attention(y, cache.key_values, mask)
-        return self.self_residual.add_output(x, output), cache
-
-    def weights(self, x: Tensor, cache: KeyValueCache | None, mask: AttentionMask) -> Tensor:
-        """Return the attention weights [B, T, S] of `self_attend`, averaged over heads."""
-        y = self.self_residual.sublayer_input(x)
-        memory = self._extend(cache, y, mask).key_values
-        return self.self_attention.weights(y, memory, mask).mean(dim=1)
-
-    def _extend(self, cache: KeyValueCache | None, y: Tensor, mask: AttentionMask) -> KeyValueCache:
         new = self.self_attention.key_values(y, mask.start)
-        return cache.append(new) if cache else KeyValueCache.create(new)
+        cache = cache.append(new) if cache else KeyValueCache.create(new)
+        output = self.self_attention(y, cache.key_values, mask, recorder)
+        return self.self_residual.add_output(x, output), cache
 
 
 class TransformerLayer(SelfAttentionLayer):
@@ -145,10 +141,14 @@ class TransformerLayer(SelfAttentionLayer):
         self.feed_forward_residual = Residual(config, scales)
 
     def forward(
-        self, x: Tensor, cache: KeyValueCache | None, mask: AttentionMask
+        self,
+        x: Tensor,
+        cache: KeyValueCache | None,
+        mask: AttentionMask,
+        recorder: AttentionRecorder | None = None,
     ) -> tuple[Tensor, KeyValueCache]:
         """Transform new positions `x` [B, T, D]; return them and the extended cache."""
-        x, cache = self.self_attend(x, cache, mask)
+        x, cache = self.self_attend(x, cache, mask, recorder)
         return self.feed_forward_residual.run(x, self.feed_forward), cache
 
 

@@ -11,6 +11,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 from mtcli.config.rnn import RnnConfig
 from mtcli.models.base import State
 from mtcli.models.layers import EmbeddedModel, module_list
+from mtcli.models.recording import AttentionWeights
 from mtcli.models.rnn_cells import CELLS, CellState, DeferredMatrix, initialize_cells
 
 
@@ -163,6 +164,11 @@ class Rnn(EmbeddedModel[RnnState]):
             return None
         hidden, _, _ = self._decode_steps(target, state)
         return self.attention.bind(state.memory).weights(hidden)
+
+    def attention_weights(self, source: Tensor, target: Tensor) -> AttentionWeights | None:
+        """Return the teacher-forced attention weights: one layer with one head."""
+        weights = self.alignment(source, target)
+        return None if weights is None else AttentionWeights(cross=weights[:, None, None])
 
     def _decode_steps(self, target: Tensor, state: RnnState) -> tuple[Tensor, Tensor, RnnState]:
         """Return hidden states and attention vectors, both [B, T, D], and the new state.

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from mtcli.config.base import AlignmentHeads
 from mtcli.config.transformers import TransformerConfig
 from mtcli.models.attention import Attention, KeyValueCache, KeyValues
 from mtcli.models.base import State
@@ -20,6 +21,7 @@ from mtcli.models.layers import (
 )
 from mtcli.models.masks import AttentionMask
 from mtcli.models.positions import DotProductAttention, build_added_positions
+from mtcli.models.recording import AttentionRecorder, AttentionWeights
 
 
 @dataclass(frozen=True)
@@ -59,19 +61,19 @@ class DecoderLayer(SelfAttentionLayer):
         self.feed_forward_residual = Residual(config, scales)
 
     def forward(
-        self, x: Tensor, cache: KeyValueCache | None, memory: KeyValues, masks: DecoderMasks
+        self,
+        x: Tensor,
+        cache: KeyValueCache | None,
+        memory: KeyValues,
+        masks: DecoderMasks,
+        recorder: AttentionRecorder | None = None,
     ) -> tuple[Tensor, KeyValueCache]:
         """Transform new positions `x` [B, T, D]; return them and the extended cache."""
-        x, cache = self.self_attend(x, cache, masks.target)
+        x, cache = self.self_attend(x, cache, masks.target, recorder)
         y = self.cross_residual.sublayer_input(x)
-        x = self.cross_residual.add_output(x, self.cross_attention(y, memory, masks.source))
+        y = self.cross_attention(y, memory, masks.source, recorder)
+        x = self.cross_residual.add_output(x, y)
         return self.feed_forward_residual.run(x, self.feed_forward), cache
-
-    def alignment(self, x: Tensor, memory: KeyValues, masks: DecoderMasks) -> Tensor:
-        """Return the cross-attention [B, T, S] of `x` [B, T, D], averaged over heads."""
-        x, _ = self.self_attend(x, None, masks.target)
-        y = self.cross_residual.sublayer_input(x)
-        return self.cross_attention.weights(y, memory, masks.source).mean(dim=1)
 
 
 class Transformer(EmbeddedModel[TransformerState]):
@@ -93,7 +95,7 @@ class Transformer(EmbeddedModel[TransformerState]):
         self.decoder_norm = build_final_norm(config)
         self._build_output(config, target_size)
 
-    def encode(self, source: Tensor) -> TransformerState:
+    def encode(self, source: Tensor, recorder: AttentionRecorder | None = None) -> TransformerState:
         """Encode padded source ids [B, S]."""
         is_token, n, device = source != self.special.pad, source.size(1), source.device
         mask = AttentionMask(n, n, device, is_token, window=self.config.window)
@@ -101,30 +103,47 @@ class Transformer(EmbeddedModel[TransformerState]):
         x = self.source_positions(self.source_embedding(source), positions)  # [B, S, D]
         x = self.dropout(x)
         for layer in self.encoder:
-            x, _ = layer(x, None, mask)
+            x, _ = layer(x, None, mask, recorder)
         x = self.encoder_norm(x)
         memory = tuple(layer.cross_attention.key_values(x) for layer in self.decoder)
         return TransformerState(memory, is_token)
 
     def decode_hidden(
-        self, target: Tensor, state: TransformerState
+        self, target: Tensor, state: TransformerState, recorder: AttentionRecorder | None = None
     ) -> tuple[Tensor, TransformerState]:
         """Decode the next target ids [B, T]; return hidden states [B, T, D] and the new state."""
         x, masks = self._embed_target(target, state)
         caches = []
         for i, layer in enumerate(self.decoder):
             cache = state.cache[i] if state.cache else None
-            x, cache = layer(x, cache, state.memory[i], masks)
+            x, cache = layer(x, cache, state.memory[i], masks, recorder)
             caches.append(cache)
         return self.decoder_norm(x), replace(state, cache=tuple(caches))
 
     def alignment(self, source: Tensor, target: Tensor) -> Tensor:
-        """Return the cross-attention [B, T, S] of layer `config.alignment_layer`."""
-        state, index = self.encode(source), self.config.alignment_layer
-        x, masks = self._embed_target(target, state)
-        for memory, layer in zip(state.memory, self.decoder[:index], strict=False):
-            x, _ = layer(x, None, memory, masks)
-        return self.decoder[index].alignment(x, state.memory[index], masks)
+        """Return the cross-attention [B, T, S], averaged over the alignment heads."""
+        choice = self._alignment_heads()
+        attention = self.decoder[choice.layer].cross_attention
+        recorder = AttentionRecorder([attention])
+        self.decode_hidden(target, self.encode(source), recorder)
+        return recorder[attention][:, list(choice.heads)].mean(dim=1)
+
+    def attention_weights(self, source: Tensor, target: Tensor) -> AttentionWeights:
+        """Return the teacher-forced attention weights of all layers and heads."""
+        encoder = [layer.self_attention for layer in self.encoder]
+        decoder = [layer.self_attention for layer in self.decoder]
+        cross = [layer.cross_attention for layer in self.decoder]
+        recorder = AttentionRecorder([*encoder, *decoder, *cross])
+        self.decode_hidden(target, self.encode(source, recorder), recorder)
+        return AttentionWeights(
+            encoder=recorder.stack(encoder),
+            decoder=recorder.stack(decoder),
+            cross=recorder.stack(cross),
+            alignment=self._alignment_heads(),
+        )
+
+    def _alignment_heads(self) -> AlignmentHeads:
+        return self.alignment_heads or self.config.default_alignment_heads
 
     def _embed_target(self, target: Tensor, state: TransformerState) -> tuple[Tensor, DecoderMasks]:
         """Return the embeddings [B, T, D] of new target ids, and their masks."""

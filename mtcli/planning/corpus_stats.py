@@ -75,6 +75,16 @@ class CorpusStats:
         return max(round(side.p99_characters / side.characters * mean) for side, mean in sides)
 
 
+# Assumed if the corpus is not at hand: as many pairs as WMT 2014 English-German, with typical
+# sentences of news.
+ASSUMED_CORPUS = CorpusStats(
+    n_pairs=4_500_000,
+    alphabet_size=500,
+    source=SideStats(characters=150, words=25, probe_pieces=55, p99_characters=500, bytes=150),
+    target=SideStats(characters=165, words=24, probe_pieces=60, p99_characters=550, bytes=170),
+)
+
+
 def measure_corpus(corpus: Corpus) -> CorpusStats:
     """Return the statistics of `corpus`, measured on a fixed random sample of its pairs.
 

@@ -30,6 +30,7 @@ class Estimate:
     """Expected cost of a training run."""
 
     n_parameters: int
+    flops: float  # of all matrix products in the forward and backward passes
     memory: int  # peak, in bytes, on the device that trains the model
     tokens_per_second: float  # source and target tokens
     steps: int  # as configured, or the number that fits in train.minutes
@@ -79,6 +80,7 @@ def estimate(config: Config, stats: CorpusStats, hardware: Hardware) -> Estimate
     size = config.tokenizer.vocab_size
     return Estimate(
         n_parameters=config.model.n_parameters(size, size),
+        flops=steps * step_flops(config, work),
         memory=_peak_memory(config, stats, work, is_on_gpu=hardware.gpu is not None),
         tokens_per_second=per_step / seconds_per_step,
         steps=steps,
@@ -91,6 +93,24 @@ def step_tokens(config: Config, work: Workload) -> float:
     """Return the number of tokens per step; a batch is never larger than the corpus."""
     batch = min(work.tokens, _FILL_RATE * config.data.batch_tokens)
     return config.train.accumulate * batch
+
+
+def step_flops(config: Config, work: Workload) -> float:
+    """Return the FLOPs of one step: linear layers, output layer and attention.
+
+    A multiplication and an addition are two FLOPs. The backward pass has twice the FLOPs of the
+    forward pass. Lookups, norms, activations and the optimizer are not counted.
+    """
+    model, tokens = config.model, step_tokens(config, work)
+    tokens_of = _tokens_by_side(tokens, work)
+    n_predicted = sum(tokens_of[side] for side in model.predicted_sides)
+    forward = n_predicted * 2 * config.tokenizer.vocab_size * model.d_model
+    for group in model.linear_groups():
+        n_tokens = sum(tokens_of[side] for side in group.sides)
+        forward += n_tokens * 2 * group.n_layers * group.rows * group.columns
+    n_pairs = tokens / (work.source_pieces + work.target_pieces)
+    forward += n_pairs * model.attention_flops(work.source_pieces, work.target_pieces)
+    return 3 * forward
 
 
 def step_seconds(config: Config, work: Workload, hardware: Hardware) -> float:

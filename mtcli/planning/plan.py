@@ -53,6 +53,7 @@ def plan_lines(plan: Plan) -> list[str]:
     facts = {
         "machine": _describe_hardware(plan.hardware),
         "model": f"{plan.estimate.n_parameters:,} parameters: {plan.config.model.summary()}",
+        "compute": f"about {plan.estimate.flops:.1e} FLOPs in matrix products",
         "memory": _describe_memory(plan),
         "disk": _describe_disk(plan),
         "time": _describe_time(plan),

@@ -30,12 +30,12 @@ from mtcli.model_dir.directory import (
     has_saved_weights,
     is_run,
     load_saved_config,
-    read_saved_tree,
     saved_plan,
 )
 from mtcli.model_dir.layout import CONFIG
+from mtcli.model_dir.saved_tree import read_saved_tree
 from mtcli.planning.choices import MAX_LENGTH
-from mtcli.planning.corpus_stats import CorpusStats, measure_corpus
+from mtcli.planning.corpus_stats import ASSUMED_CORPUS, CorpusStats, measure_corpus
 from mtcli.planning.plan import Plan, corpus_line, estimate_config, make_plan
 from mtcli.tokenizer import load_trained_tokenizer
 
@@ -148,6 +148,11 @@ def plan_for(request: TrainRequest, notify: Notify) -> Plan:
             hint="for example: --minutes 60, or --set train.steps=100000",
         )
     return make_plan(_measure(request, _data_config(settings), notify), settings)
+
+
+def plan_without_corpus(request: TrainRequest) -> Plan:
+    """Return the plan of a configuration file whose corpus is not at hand."""
+    return estimate_config(ASSUMED_CORPUS, resolve(request))
 
 
 def _data_config(settings: Sequence[Setting]) -> DataConfig:

@@ -1,20 +1,31 @@
-"""Line charts as HTML with inline SVG, readable without JavaScript."""
+"""Line and bar charts as HTML with inline SVG, readable without JavaScript.
+
+This module computes coordinates; `templates/chart.html.j2` writes them. A chart over categories
+(`Chart.categories`) also has a table of its values.
+"""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
-from typing import TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
-Point = tuple[float, float]  # step, value
+from mtcli.reporting.pages import Table, render_fragment
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
+Point = tuple[float, float]  # x (such as the step), value
 Item = TypeVar("Item")
 
 
 MAX_POINTS = 500  # per curve: more than a screen can resolve
 _WIDTH, _HEIGHT = 460, 250  # size of the SVG, in user units
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 30, 12, 30  # margins; long labels widen the left one
-_DIGIT_WIDTH = 9.5  # width of a label's digit in the largest font of the style sheet
+_CHARACTER_WIDTH = 9.5  # of a digit in the largest font of the style sheet
 _LABEL_GAP = 7  # between a label and the grid
+_MAX_LABEL_CHARACTERS = 16  # of a category
+_BAR_SHARE = 0.8  # of the width of a category
+COLORS = ("blue", "orange", "green", "purple", "teal", "pink")
 _MAX_DOTS = 60  # per curve: more would hide the line
 _UNITS = ((1e7, 1e6, "M"), (1e4, 1e3, "k"), (0.0, 1.0, ""))  # smallest value, scale, suffix
 _TINY = 1e-30  # treated as zero
@@ -22,13 +33,14 @@ _TINY = 1e-30  # treated as zero
 
 @dataclass(frozen=True)
 class Curve:
-    """One curve of a chart."""
+    """One curve of a chart, or one series of bars."""
 
     label: str
     points: Sequence[Point]
-    color: str  # a class of the style sheet: blue, orange, green, purple
+    color: str  # one of COLORS
     is_faint: bool = False  # raw values behind a smoothed curve
     has_dots: bool = False  # few measurements, not one per step
+    intervals: Sequence[tuple[float, float]] = ()  # lowest and highest value at each point
 
 
 @dataclass(frozen=True)
@@ -41,7 +53,7 @@ class Marker:
 
 @dataclass(frozen=True)
 class Chart:
-    """Curves over the steps of a run."""
+    """Curves over the steps of a run or, with `categories`, over named positions 0, 1, 2, ..."""
 
     title: str
     description: str  # for screen readers
@@ -50,6 +62,9 @@ class Chart:
     unit: str = ""
     starts_at_zero: bool = True  # the y axis starts at zero
     markers: Sequence[Marker] = ()
+    x_name: str = "step"
+    categories: Sequence[str] = ()
+    kind: Literal["lines", "bars"] = "lines"  # bars require categories
 
 
 @dataclass(frozen=True)
@@ -100,7 +115,47 @@ def tick_labels(ticks: Sequence[float]) -> list[str]:
     return [f"{tick / scale:,.{digits}f}{unit}" if tick else "0" for tick in ticks]
 
 
-def chart_html(chart: Chart, name: str) -> str:
+@dataclass(frozen=True)
+class Label:
+    """Text at a position of the SVG."""
+
+    x: float
+    y: float
+    text: str
+
+
+@dataclass(frozen=True)
+class LegendItem:
+    """Name of a curve and its last value."""
+
+    label: str
+    value: str
+    color: str
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A bar, with the text of its tooltip."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    text: str
+
+
+@dataclass(frozen=True)
+class PlacedCurve:
+    """A curve in coordinates of the SVG."""
+
+    curve: Curve
+    path: str
+    dots: Sequence[Point]
+    bars: Sequence[Bar]
+    whiskers: Sequence[tuple[Point, Point]]  # lower and upper end
+
+
+def chart_html(chart: Chart, name: str) -> "Markup | str":
     """Return a figure with title, legend and SVG; an empty string if no curve has points.
 
     `name` must be unique within the page. The legend shows the latest values; the script on the
@@ -110,79 +165,149 @@ def chart_html(chart: Chart, name: str) -> str:
     if not curves:
         return ""
     x_axis, y_axis = _axes(chart, curves)
-    data = f'data-low="{y_axis.low:.10g}" data-high="{y_axis.high:.10g}"'
-    data += f' data-steps="{x_axis.high:.10g}" data-digits="{chart.digits}"'
-    data += f' data-unit="{escape(chart.unit)}"'
-    return f"""<figure class="chart" {data}>
-<figcaption><h3>{escape(chart.title)}</h3>{_legend(chart, curves)}</figcaption>
-<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-labelledby="{name}-title {name}-about">
-<title id="{name}-title">{escape(chart.title)}</title>
-<desc id="{name}-about">{escape(chart.description)}</desc>
-{_grid(x_axis, y_axis)}
-{_markers(chart.markers, x_axis)}
-{"".join(_curve(curve, x_axis, y_axis) for curve in curves)}
-<line class="pointer" y1="{_TOP}" y2="{_HEIGHT - _BOTTOM}" x1="-9" x2="-9"/>
-</svg></figure>
-"""
+    return render_fragment(
+        "chart.html.j2",
+        {
+            "chart": chart,
+            "name": name,
+            "width": _WIDTH,
+            "height": _HEIGHT,
+            "top": _TOP,
+            "bottom": _HEIGHT - _BOTTOM,
+            "x_axis": x_axis,
+            "y_axis": y_axis,
+            "legend": _legend(chart, curves),
+            "position": _position(chart, max(curve.points[-1][0] for curve in curves)),
+            "x_labels": _x_labels(chart, x_axis),
+            "y_labels": _y_labels(x_axis, y_axis),
+            "markers": [(x_axis.coordinate(m.step), m.text) for m in chart.markers],
+            "curves": [_place(chart, curves, i, x_axis, y_axis) for i in range(len(curves))],
+            "values": _value_table(chart, curves) if chart.categories else None,
+        },
+    )
+
+
+def text_width(text: str) -> float:
+    """Return an upper estimate of the width of a label; wide characters count twice."""
+    return _CHARACTER_WIDTH * sum(1 + (ord(character) > 0x2E7F) for character in text)
 
 
 def _axes(chart: Chart, curves: Sequence[Curve]) -> tuple[Axis, Axis]:
-    steps = [step for curve in curves for step, _ in curve.points]
     values = [value for curve in curves for _, value in curve.points]
+    values += [end for curve in curves for interval in curve.intervals for end in interval]
     lowest, highest = min(values), max(values)
     if chart.starts_at_zero:
         lowest, highest = min(0.0, lowest), highest or 1.0
     y_ticks = round_ticks(lowest, highest, count=4)
-    last = max(1.0, *steps, *(marker.step for marker in chart.markers))
-    x_ticks = [tick for tick in round_ticks(0, last) if tick <= last and tick.is_integer()]
-    longest = max(map(len, tick_labels(y_ticks)))
+    left = max(_LEFT, max(map(text_width, tick_labels(y_ticks))) + _LABEL_GAP)
     return (
-        Axis(0, last, x_ticks, max(_LEFT, longest * _DIGIT_WIDTH + _LABEL_GAP), _WIDTH - _RIGHT),
+        _category_axis(chart, left) if chart.categories else _step_axis(chart, curves, left),
         Axis(y_ticks[0], y_ticks[-1], y_ticks, _HEIGHT - _BOTTOM, _TOP),
     )
 
 
-def _legend(chart: Chart, curves: Sequence[Curve]) -> str:
-    items = [
-        f'<span class="key {curve.color}">{escape(curve.label)} '
-        f"<b>{curve.points[-1][1]:,.{chart.digits}f}{escape(chart.unit)}</b></span>"
+def _step_axis(chart: Chart, curves: Sequence[Curve], left: float) -> Axis:
+    steps = [step for curve in curves for step, _ in curve.points]
+    last = max(1.0, *steps, *(marker.step for marker in chart.markers))
+    ticks = [tick for tick in round_ticks(0, last) if tick <= last and tick.is_integer()]
+    right = max(_RIGHT, *(text_width(label) / 2 for label in tick_labels(ticks)))
+    return Axis(0, last, ticks, left, _WIDTH - right)
+
+
+def _category_axis(chart: Chart, left: float) -> Axis:
+    """Return an axis with a band for each category, and ticks where a label fits."""
+    n = len(chart.categories)
+    widest = max(text_width(_shorten(category)) for category in chart.categories)
+    start, end = max(left, widest / 2), _WIDTH - max(_RIGHT, widest / 2)
+    every = math.ceil((widest + _LABEL_GAP) * n / (end - start))
+    return Axis(-0.5, n - 0.5, [float(i) for i in range(0, n, every)], start, end)
+
+
+def _shorten(category: str) -> str:
+    """Return the label of a category; the table of values has the complete name."""
+    is_short = len(category) <= _MAX_LABEL_CHARACTERS
+    return category if is_short else f"{category[: _MAX_LABEL_CHARACTERS - 1]}…"
+
+
+def _position(chart: Chart, x: float) -> str:
+    """Return the text for a position on the x axis."""
+    if chart.categories:
+        return f"{chart.x_name} {chart.categories[round(x)]}"
+    return f"{chart.x_name} {x:,.0f}"
+
+
+def _format(chart: Chart, value: float) -> str:
+    return f"{value:,.{chart.digits}f}{chart.unit}"
+
+
+def _legend(chart: Chart, curves: Sequence[Curve]) -> list[LegendItem]:
+    return [
+        LegendItem(curve.label, _format(chart, curve.points[-1][1]), curve.color)
         for curve in curves
         if not curve.is_faint
     ]
-    last = max(curve.points[-1][0] for curve in curves)
-    return f'<p class="legend">{" ".join(items)} <span class="at">step {last:,.0f}</span></p>'
 
 
-def _grid(x_axis: Axis, y_axis: Axis) -> str:
-    parts = []
-    for tick, label in zip(y_axis.ticks, tick_labels(y_axis.ticks), strict=True):
-        y = y_axis.coordinate(tick)
-        parts.append(f'<line class="grid" x1="{x_axis.start:g}" x2="{x_axis.end:g}" y1="{y:.1f}"')
-        parts.append(f' y2="{y:.1f}"/><text class="y" x="{x_axis.start - _LABEL_GAP:g}"')
-        parts.append(f' y="{y + 4:.1f}">')
-        parts.append(f"{label}</text>")
-    for tick, label in zip(x_axis.ticks, tick_labels(x_axis.ticks), strict=True):
-        parts.append(f'<text class="x" x="{x_axis.coordinate(tick):.1f}" y="{_HEIGHT - 10}">')
-        parts.append(f"{label}</text>")
-    return "".join(parts)
+def _x_labels(chart: Chart, axis: Axis) -> list[Label]:
+    if chart.categories:
+        labels = [_shorten(chart.categories[int(tick)]) for tick in axis.ticks]
+    else:
+        labels = tick_labels(axis.ticks)
+    return [
+        Label(axis.coordinate(tick), _HEIGHT - 10, label)
+        for tick, label in zip(axis.ticks, labels, strict=True)
+    ]
 
 
-def _markers(markers: Sequence[Marker], x_axis: Axis) -> str:
-    placed = [(f"{x_axis.coordinate(marker.step):.1f}", marker.text) for marker in markers]
-    return "".join(
-        f'<line class="marker" x1="{x}" x2="{x}" y1="{_TOP}" y2="{_HEIGHT - _BOTTOM}">'
-        f"<title>{escape(text)}</title></line>"
-        for x, text in placed
+def _y_labels(x_axis: Axis, y_axis: Axis) -> list[Label]:
+    labels = zip(y_axis.ticks, tick_labels(y_axis.ticks), strict=True)
+    x = x_axis.start - _LABEL_GAP
+    return [Label(x, y_axis.coordinate(tick) + 4, label) for tick, label in labels]
+
+
+def _place(
+    chart: Chart, curves: Sequence[Curve], index: int, x_axis: Axis, y_axis: Axis
+) -> PlacedCurve:
+    curve = curves[index]
+    shown = subsample(curve.points, MAX_POINTS)
+    shift, width = 0.0, 0.0
+    if chart.kind == "bars":
+        width = (x_axis.coordinate(1) - x_axis.coordinate(0)) * _BAR_SHARE / len(curves)
+        shift = (index - (len(curves) - 1) / 2) * width
+    points = [(x_axis.coordinate(x) + shift, y_axis.coordinate(y)) for x, y in shown]
+    has_dots = len(points) == 1 or (curve.has_dots and len(points) <= _MAX_DOTS)
+    return PlacedCurve(
+        curve,
+        path="" if width else " ".join(f"{x:.1f},{y:.2f}" for x, y in points),
+        dots=points if has_dots and not width else [],
+        bars=_bars(chart, curve, points, y_axis, width) if width else [],
+        whiskers=[
+            ((x, y_axis.coordinate(low)), (x, y_axis.coordinate(high)))
+            for (x, _), (low, high) in zip(points, curve.intervals, strict=False)
+        ],
     )
 
 
-def _curve(curve: Curve, x_axis: Axis, y_axis: Axis) -> str:
-    shown = subsample(curve.points, MAX_POINTS)
-    points = [(x_axis.coordinate(step), y_axis.coordinate(value)) for step, value in shown]
-    path = " ".join(f"{x:.1f},{y:.2f}" for x, y in points)
-    kind = "curve faint" if curve.is_faint else "curve"
-    line = f'<polyline class="{kind} {curve.color}" points="{path}"/>'
-    if len(points) > 1 and (not curve.has_dots or len(points) > _MAX_DOTS):
-        return line
-    dots = (f'<circle class="{curve.color}" cx="{x:.1f}" cy="{y:.2f}" r="3"/>' for x, y in points)
-    return line + "".join(dots)
+def _bars(
+    chart: Chart, curve: Curve, points: Sequence[Point], y_axis: Axis, width: float
+) -> list[Bar]:
+    zero = y_axis.coordinate(max(y_axis.low, min(0.0, y_axis.high)))
+    return [
+        Bar(
+            x - width / 2,
+            min(y, zero),
+            width,
+            abs(zero - y),
+            f"{curve.label}, {_position(chart, position)}: {_format(chart, value)}",
+        )
+        for (x, y), (position, value) in zip(points, curve.points, strict=True)
+    ]
+
+
+def _value_table(chart: Chart, curves: Sequence[Curve]) -> Table:
+    values = [{round(x): value for x, value in curve.points} for curve in curves]
+    rows = [
+        [category, *(_format(chart, v[i]) if i in v else "" for v in values)]
+        for i, category in enumerate(chart.categories)
+    ]
+    return Table([chart.x_name, *(curve.label for curve in curves)], rows, chart.title)

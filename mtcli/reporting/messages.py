@@ -9,7 +9,13 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 _EXAMPLE_LENGTH = 60  # characters of each side of a pair in a message
 
-_METRIC_LABELS = {"bleu": "BLEU", "chrf": "chrF", "loss": "dev loss"}
+_METRIC_LABELS = {
+    "bleu": "BLEU",
+    "chrf": "chrF",
+    "chrf++": "chrF++",
+    "ter": "TER",
+    "loss": "dev loss",
+}
 
 
 def summary_line(event: Stopped | Finished) -> str:

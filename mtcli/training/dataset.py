@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from mtcli.config.metrics import DEFAULT_METRICS, MetricOptions
 from mtcli.config.search import SearchOptions
-from mtcli.config.sections import Config
+from mtcli.config.sections import Config, TrainConfig
 from mtcli.config.tags import ModelTags
 from mtcli.data.batches import batches_in_order
 from mtcli.data.corpus import Corpus
@@ -17,7 +18,7 @@ from mtcli.data.entries import EntryInfo
 from mtcli.data.streaming import StreamedCorpus
 from mtcli.distributed import Processes
 from mtcli.errors import DataError
-from mtcli.evaluation.scores import compute_scores
+from mtcli.evaluation.scores import LOWER_IS_BETTER, compute_scores
 from mtcli.models.base import TrainableModel
 from mtcli.reporting.events import MAIN_METRIC, Sample, Score, Scores, SetScores
 from mtcli.tokenizer import Tokenizers
@@ -42,7 +43,10 @@ class DevScores:
 
     def score(self, metric: str) -> float:
         """Return the score for model selection; higher is better."""
-        return -self.loss if metric == "loss" else self.scores[metric].value
+        if metric == "loss":
+            return -self.loss
+        value = self.scores[metric].value
+        return -value if metric in LOWER_IS_BETTER else value
 
     @property
     def bleu(self) -> Score:
@@ -72,12 +76,28 @@ def combine(measured: Mapping[str, DevScores], rule: str) -> DevScores:
     return DevScores(
         loss=reduce([part.loss for part in each], lower_is_worse=False),
         scores={
-            name: replace(score, value=reduce([part.scores[name].value for part in each]))
+            name: replace(
+                score,
+                value=reduce(
+                    [part.scores[name].value for part in each],
+                    lower_is_worse=name not in LOWER_IS_BETTER,
+                ),
+            )
             for name, score in each[0].scores.items()
         },
         seconds=sum(part.seconds for part in each),
         samples=tuple(sample for part in each for sample in part.samples),
         sets=tuple(SetScores(name, part.loss, part.scores) for name, part in measured.items()),
+    )
+
+
+def validation_metrics(options: TrainConfig) -> MetricOptions:
+    """Return the metrics of a validation: BLEU, chrF and the one that selects the weights."""
+    selecting = [options.metric] if options.metric != "loss" else []
+    return MetricOptions(
+        metrics=tuple(dict.fromkeys([*DEFAULT_METRICS, *selecting])),
+        tokenize=options.bleu_tokenizer,
+        resamples=0,
     )
 
 
@@ -114,7 +134,7 @@ class DevSet:
         )
         engine = TorchEngine(model, tokenizers)
         tags = ModelTags.from_symbols(tokenizers.source.tags)
-        loaded = LoadedEngine(engine, tokenizers, config.data.max_length, greedy, tags)
+        loaded = LoadedEngine(engine, tokenizers, config.data.max_length, greedy, tags=tags)
         requests = processes.local_slice(to_requests(self.scored_pairs))
         found = [best[0].text for best in LineTranslator(loaded).translate_all(requests, greedy)]
         translations = processes.merge_slices(found)
@@ -122,7 +142,7 @@ class DevSet:
         samples = zip(sources, references, translations, strict=True)
         return DevScores(
             loss=loss,
-            scores=compute_scores(translations, [references]),
+            scores=compute_scores(translations, [references], validation_metrics(config.train)),
             seconds=time.perf_counter() - began,
             samples=tuple(Sample(*sample) for sample in list(samples)[:_N_SAMPLES]),
         )

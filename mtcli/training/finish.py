@@ -9,13 +9,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
+from mtcli.config.metrics import MetricOptions
 from mtcli.config.search import EngineOptions, SearchOptions
 from mtcli.data.corpus import Corpus
 from mtcli.data.encoding import EncodedCorpus
 from mtcli.errors import MtcliError
-from mtcli.evaluation.scores import bleu
+from mtcli.evaluation.scores import compute_scores
 from mtcli.export.directory import (
     NotExportableError,
     make_export,
@@ -26,16 +28,17 @@ from mtcli.model_dir.card import write_card
 from mtcli.model_dir.checkpoints import READ_ERRORS, Progress, load_with_checksum, weights_path
 from mtcli.model_dir.directory import load_saved_config, weights_info
 from mtcli.model_dir.manifest import Shortlist
-from mtcli.model_dir.weights import average_weights
+from mtcli.model_dir.weights import average_weights, load_model, save_weights
 from mtcli.models.base import parameters_of
-from mtcli.reporting.events import Activity, Finished, Notice
+from mtcli.reporting.events import MAIN_METRIC, Activity, Finished, Notice
 from mtcli.tokenizer import load_tokenizers
+from mtcli.training.alignment_heads import choose_alignment_heads
 from mtcli.training.dataset import to_requests
 from mtcli.training.loop import is_better
 from mtcli.training.run_state import BestScores, Run, write_report
 from mtcli.training.shares import used_shares
 from mtcli.translation.engines import open_engine
-from mtcli.translation.engines.base import Engine, NBest, Source
+from mtcli.translation.engines.base import Engine, NBest, PiecePair, Source, TokenScores
 from mtcli.translation.line_translator import LineTranslator
 
 _MAX_BLEU_LOSS, _MIN_SPEEDUP = 0.1, 1.05  # conditions for enabling a shortlist
@@ -57,6 +60,7 @@ def finish(run: Run, progress: Progress, reason: str) -> Finished:
     if not run.processes.is_first:
         run.context.remove_cache()
         return Finished(progress.step, progress.best_step, 0.0, "", reason, "")
+    _choose_alignment_heads(run)
     _export(run)
     write_card(run.directory)
     info = weights_info(run.directory)
@@ -103,6 +107,18 @@ def _choose_weights(run: Run, progress: Progress) -> None:
                 scores=BestScores(scores.bleu.value, scores.bleu.signature, scores.bleu_of_sets),
                 name=candidate.name,
             )
+
+
+def _choose_alignment_heads(run: Run) -> None:
+    """Save the heads that give the alignment, together with the weights."""
+    run.context.listener(Activity("choosing alignment heads"))
+    model = load_model(run.directory, torch.device("cpu")).model
+    choice = choose_alignment_heads(model, run.data.train_set, run.data.dev_sets[0].encoded)
+    if choice is None:
+        return
+    info = replace(weights_info(run.directory), alignment=choice.heads)
+    save_weights(run.directory, parameters_of(model), info)
+    run.report(Notice(f"alignment: {choice.summary()}"))
 
 
 def _candidates(run: Run, progress: Progress) -> list[WeightsCandidate]:
@@ -192,7 +208,13 @@ def _translate_dev(
     search = replace(translator.options, n_best=1, with_scores=False)
     found = translator.translate_all(to_requests(dev), search)
     texts = [candidates[0].text for candidates in found]
-    return bleu(texts, [dev.target]).value, counter.batches
+    metrics = MetricOptions(
+        metrics=(MAIN_METRIC,),
+        tokenize=load_saved_config(directory).train.bleu_tokenizer,
+        resamples=0,
+    )
+    scores = compute_scores(texts, [dev.target], metrics)
+    return scores[MAIN_METRIC].value, counter.batches
 
 
 class CountingEngine(Engine):
@@ -208,6 +230,10 @@ class CountingEngine(Engine):
     def search(self, sources: list[Source], options: SearchOptions, limit: int) -> NBest:
         """Return the n-best list of each source, with at most `limit` pieces per target."""
         return self.submit(sources, options, limit)()
+
+    def score(self, pairs: list[PiecePair]) -> TokenScores:
+        """Return the log-probabilities of the pieces of each translation, and of EOS after them."""
+        return self.engine.score(pairs)
 
     def submit(
         self, sources: list[Source], options: SearchOptions, limit: int

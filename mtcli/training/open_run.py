@@ -10,17 +10,20 @@ from mtcli.config.tags import ModelTags
 from mtcli.data.corpus import Corpus
 from mtcli.data.formats.base import Languages
 from mtcli.errors import CheckpointError, ConfigError, DataError, MtcliError
+from mtcli.evaluation.tokenizers import check_tokenizer, choose_tokenizer
 from mtcli.files import write_file
 from mtcli.model_dir.checkpoints import Checkpoint, Progress, inference_weights
 from mtcli.model_dir.directory import (
     check_is_run,
     fixed_steps,
     has_saved_weights,
+    load_saved_config,
     mtcli_version,
     remove_run,
     save_config,
     saved_plan,
 )
+from mtcli.model_dir.layout import WORD_COUNTS
 from mtcli.model_dir.lock import RunLock
 from mtcli.reporting.events import Notice, Resumed
 from mtcli.reporting.messages import metric_label
@@ -111,8 +114,10 @@ def _build_or_restore(
     tokenizers = _get_tokenizers(config, context, preparation, checkpoint, notify)
     check_tags(config, summary.dev, tokenizers)
     data = _prepare_data(preparation, summary, tokenizers, context, notify)
+    counts = b"" if checkpoint else context.processes.run_on_first(preparation.word_counts)
     context.reader.clear()  # training needs only token ids
     config = _with_languages(config, summary.languages)
+    config = _resolve_bleu_tokenizer(config, context, checkpoint, notify)
     config = _resolve_steps(config, context, data, options, notify)
     if checkpoint:  # its weights replace the parent's, and the parent may be deleted
         config = _with_train_settings(config, start_from=None)
@@ -125,7 +130,7 @@ def _build_or_restore(
         _lock_new_run(context.directory, lock)
         remove_run(context.directory)
         save_config(context.directory, config, plan)
-        for name, content in tokenizers.files().items():
+        for name, content in {**tokenizers.files(), WORD_COUNTS: counts}.items():
             write_file(context.directory / name, content)
         for notice in notices:
             run.log(notice)
@@ -164,6 +169,30 @@ def _with_languages(config: Config, languages: Languages) -> Config:
         return config
     codes = {"source_lang": languages.source, "target_lang": languages.target}
     return config.model_copy(update={"data": config.data.model_copy(update=codes)})
+
+
+def _resolve_bleu_tokenizer(
+    config: Config, context: RunContext, checkpoint: Checkpoint | None, notify: Notify
+) -> Config:
+    """Return `config` with a tokenizer of BLEU.
+
+    A resumed run keeps its tokenizer: a different one could select different weights.
+    """
+
+    def choose() -> str:
+        name = config.train.bleu_tokenizer
+        if name is None and checkpoint:
+            name = load_saved_config(context.directory).train.bleu_tokenizer
+        if name is not None:
+            check_tokenizer(name)
+            return name
+        choice = choose_tokenizer(config.data.target_lang)
+        if choice.notice:
+            notify(choice.notice)
+        return choice.name
+
+    name = context.processes.run_on_first(choose)
+    return _with_train_settings(config, bleu_tokenizer=name)
 
 
 def _lock_new_run(directory: Path, lock: RunLock) -> None:

@@ -27,6 +27,8 @@ from mtcli.data.formats.base import Languages
 from mtcli.data.held_out import choose_dev, hold_out
 from mtcli.data.id_files import SIDES, open_ids, write_ids
 from mtcli.data.overlong import drop_overlong
+from mtcli.model_dir.layout import WORD_COUNTS
+from mtcli.model_dir.word_counts import word_counts_file
 from mtcli.signals import run_interruptibly
 from mtcli.tokenizer import Tokenizers, tokenizers_from_files, train_tokenizers
 
@@ -136,6 +138,17 @@ class Preparation:
         for text in describe_vocabulary(tokenizers, options.vocab_size):
             notify(text)
         return tokenizers
+
+    def word_counts(self) -> bytes:
+        """Count the words of the training text; return the content of word_counts.safetensors."""
+
+        def write(directory: Path) -> dict[str, Any]:
+            train = self.split.train
+            (directory / WORD_COUNTS).write_bytes(word_counts_file(train.blocks(), len(train)))
+            return {}
+
+        entry = self._find_or_build(cache_key("words", self.summary.digest), write)
+        return (entry.path / WORD_COUNTS).read_bytes()
 
     def dataset(self, notify: Notify) -> "Dataset":
         """Train the vocabulary, encode the corpus and return the dataset of a new run."""

@@ -13,6 +13,7 @@ from mtcli.data.filtering import drop_unwanted, near_copy_index
 from mtcli.data.held_out import too_few_pairs
 from mtcli.data.near_copies import NearCopyIndex
 from mtcli.data.streaming import BLOCK_PAIRS, StreamedCorpus, read_head
+from mtcli.model_dir.word_counts import word_counts_file
 from mtcli.signals import run_interruptibly
 from mtcli.tokenizer import Tokenizers, train_tokenizers
 from mtcli.training.preparation import (
@@ -70,6 +71,11 @@ class StreamPreparation(Preparation):
         for text in describe_vocabulary(tokenizers, self._config.tokenizer.vocab_size):
             notify(text)
         return tokenizers
+
+    def word_counts(self) -> bytes:
+        """Count the words of the first pairs; return the content of word_counts.safetensors."""
+        head = self._head.train
+        return word_counts_file(head.blocks(), len(head), is_complete=False)
 
     def encode(self, tokenizers: Tokenizers) -> None:
         """Do nothing: pairs are encoded during training."""

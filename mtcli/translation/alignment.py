@@ -1,48 +1,59 @@
 """Attention from target to source pieces: the attention map of a line, and word alignment."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from mtcli.errors import DataError
+from mtcli.config.tags import Symbols
+from mtcli.reporting.attention.maps import AttentionMap
 from mtcli.tokenizer import WORD_START
 from mtcli.translation.engines import LoadedEngine
-from mtcli.translation.engines.base import Source
+from mtcli.translation.engines.base import ScoredPieces, Source
+from mtcli.translation.splitting import LinePart, split_line
 
 Attention = Sequence[Sequence[float]]  # [T][S]: weights from target to source pieces
 Alignment = tuple[tuple[int, int], ...]  # (source word, target word); both counted from 0
 
 
-@dataclass(frozen=True)
-class AttentionMap:
-    """A translation with the attention of its pieces to the source pieces."""
+def compute_attention_maps(
+    loaded: LoadedEngine, line: str, *, symbols: Symbols = ()
+) -> list[AttentionMap]:
+    """Translate one line and return its attention map, or one map per part of a long line.
 
-    text: str
-    source: Sequence[str]
-    target: Sequence[str]
-    weights: Attention
+    The engine provides the weights: the mean of the heads that the alignment uses, without the
+    attention to the EOS of the source. The tags in `symbols` are among the source pieces.
+    """
+    import numpy as np
+
+    maps = []
+    parts = split_with_tags(loaded, line, symbols)
+    for part in parts:
+        best, n_source = translate_part(loaded, part, with_alignment=True), len(part.pieces)
+        assert best.attention is not None  # because of with_alignment
+        weights = np.array([row[:n_source] for row in best.attention], dtype=np.float32)
+        untagged = part.pieces[len(symbols) :]
+        source = line if len(parts) == 1 else loaded.tokenizers.source.detokenize(untagged)
+        target = loaded.tokenizers.target.detokenize(best.pieces)
+        weights = weights.reshape(-1, n_source)  # also if there are no target pieces
+        maps.append(AttentionMap(source, target, best.pieces, part.pieces, weights))
+    return maps
 
 
-def compute_attention_map(
-    loaded: LoadedEngine, line: str, *, to: str | None = None, tag: str | None = None
-) -> AttentionMap:
-    """Translate one line and return its attention map, with its tags among the source pieces."""
-    symbols = loaded.tags.symbols(to, tag)
+def split_with_tags(loaded: LoadedEngine, line: str, symbols: Symbols) -> list[LinePart]:
+    """Return the parts of a line; each of them starts with the tags in `symbols`."""
     pieces = loaded.tokenizers.source.tokenize(line)
-    pieces = [*symbols, *pieces] if pieces else []
-    if len(pieces) > loaded.max_pieces:
-        raise DataError(
-            f"the line has {len(pieces)} pieces, but the model was trained on at most "
-            f"{loaded.max_pieces}",
-            hint="use a shorter line",
-        )
-    if not pieces:
-        return AttentionMap("", [], [], [])
-    options = replace(loaded.search, n_best=1, with_alignment=True)
-    limit = options.limit(len(pieces))
-    [[best]] = loaded.engine.search([Source(tuple(pieces))], options, limit)
-    assert best.attention is not None  # because of with_alignment
-    text = loaded.tokenizers.target.detokenize(best.pieces)
-    return AttentionMap(text, pieces, best.pieces, [row[: len(pieces)] for row in best.attention])
+    parts = split_line(pieces, max(1, loaded.max_pieces - len(symbols)))
+    return [replace(part, pieces=(*symbols, *part.pieces)) for part in parts]
+
+
+def translate_part(
+    loaded: LoadedEngine, part: LinePart, *, with_alignment: bool = False
+) -> ScoredPieces:
+    """Return the best translation of one part of a line."""
+    options = replace(loaded.search, n_best=1, with_alignment=with_alignment)
+    limit = options.limit(len(part.pieces))
+    limit = min(limit, loaded.engine.n_positions or limit)
+    [[best]] = loaded.engine.search([Source(part.pieces)], options, limit)
+    return best
 
 
 def align_words(source: Sequence[str], target: Sequence[str], attention: Attention) -> Alignment:

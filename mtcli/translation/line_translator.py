@@ -4,8 +4,7 @@ This module implements the steps that are the same for all engines: tokenize, sp
 sort by length, batch, restore the order, detokenize, join.
 """
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from mtcli.config.search import SearchOptions
@@ -14,11 +13,9 @@ from mtcli.errors import EngineError
 from mtcli.translation.alignment import Alignment, align_words, word_indices
 from mtcli.translation.engines import LoadedEngine
 from mtcli.translation.engines.base import NBest, ScoredPieces, Source
+from mtcli.translation.pipeline import Group, OnProgress, Wait, run_groups
 from mtcli.translation.splitting import LinePart, separator, split_line
 
-LINES_PER_GROUP = 2048  # enough lines to sort by length, but not too many to keep in memory
-_QUEUED_PER_WORKER = 4  # queued batches keep the workers busy while the main thread prepares more
-_MAX_QUEUED_GROUPS = 4
 _MAX_BEAM_ROWS = 1024  # per batch
 # A translation is repetitive if a sequence of up to 8 pieces occurs at least 4 times in a row and
 # covers at least 12 pieces. The minimum of 12 allows valid sentences such as "no no no no".
@@ -26,8 +23,6 @@ _MAX_PERIOD = 8
 _MIN_REPEATS = 4
 _MIN_REPEATED_LENGTH = 12
 _MIN_DUPLICATES = 9  # minimum in a repetitive translation: 3 distinct pieces, 4 times each
-
-OnProgress = Callable[[float], None]
 
 
 @dataclass(frozen=True)
@@ -105,35 +100,15 @@ class LineTranslator:
         with the number of lines that the batch completed.
         """
         self.check(options)
-        queue: deque[_Group] = deque()
-        pending: deque[Callable[[], None]] = deque()
-        for requests in groups:
-            if not requests:
-                _finish(pending, 0)
-            else:
-                group = _Group(self, requests, options, on_progress)
-                queue.append(group)
-                for rows in group.batches(self.batch_tokens):
-                    pending.append(group.submit(rows))
-                    _finish(pending, _QUEUED_PER_WORKER * self.engine.n_parallel)
-                # Groups of blank lines add no batches, so the queue needs a separate limit.
-                if len(queue) > _MAX_QUEUED_GROUPS:
-                    _finish(pending, 0)
-            while queue and queue[0].is_done:
-                yield queue.popleft().translations()
-        _finish(pending, 0)
-        for group in queue:
-            yield group.translations()
+        work = (
+            _Group(self, requests, options, on_progress) if requests else None
+            for requests in groups
+        )
+        yield from run_groups(work, self.engine.n_parallel)
 
 
-def _finish(pending: deque[Callable[[], None]], n_left: int) -> None:
-    """Wait for the oldest batches until at most `n_left` are pending."""
-    while len(pending) > n_left:
-        pending.popleft()()
-
-
-class _Group:
-    """Lines that are sorted by length and translated together; duplicates are translated once."""
+class _Group(Group[list[Translation]]):
+    """Lines to translate; equal sources are searched once."""
 
     def __init__(
         self,
@@ -144,6 +119,7 @@ class _Group:
     ) -> None:
         self.on_progress = on_progress or (lambda _: None)
         self.engine, self.options, self.requests = translator.engine, options, requests
+        self.batch_tokens = translator.batch_tokens
         self.source, self.target = translator.tokenizers.source, translator.tokenizers.target
         pieces = self.source.tokenize_batch([request.text for request in requests])
         symbols = [translator.symbols(request) for request in requests]
@@ -166,7 +142,7 @@ class _Group:
                 if options.sampling:  # draw separate samples for equal lines
                     row_of.clear()
                 self.rows[-1].append(row)
-        self.results: NBest = [[] for _ in self.sources]
+        self.n_best: NBest = [[] for _ in self.sources]
         self.n_unfinished = len(self.sources)
         if not self.sources:  # only blank lines
             self.on_progress(len(requests))
@@ -176,7 +152,11 @@ class _Group:
         """Whether all sources have been searched."""
         return self.n_unfinished == 0
 
-    def batches(self, batch_tokens: int) -> Iterator[list[int]]:
+    def start_batches(self) -> Iterator[Wait]:
+        """Start the searches one by one; yield a function that waits for the results of each."""
+        return map(self._submit, self.batches())
+
+    def batches(self) -> Iterator[list[int]]:
         """Yield batches as indices into `sources`: sources of similar length, longest first.
 
         All rows of a batch have the same limit, and either all of them have a prefix or none does.
@@ -193,19 +173,19 @@ class _Group:
                 batch = []
             if not batch:
                 # Also limit the rows: each beam needs memory for logits over the vocabulary.
-                max_rows = min(batch_tokens // (keys[row][2] + 1), _MAX_BEAM_ROWS // n_beams)
+                max_rows = min(self.batch_tokens // (keys[row][2] + 1), _MAX_BEAM_ROWS // n_beams)
             batch.append(row)
         if batch:
             yield batch
 
-    def submit(self, rows: list[int]) -> Callable[[], None]:
+    def _submit(self, rows: list[int]) -> Wait:
         """Start the search for `rows`; return a function that waits for the results."""
         sources = [self.sources[row] for row in rows]
         wait = self.engine.submit(sources, self.options, self._limit(sources[0]))
 
         def finish() -> None:
             for row, candidates in zip(rows, wait(), strict=True):
-                self.results[row] = candidates
+                self.n_best[row] = candidates
             self.n_unfinished -= len(rows)
             self.on_progress(len(rows) / len(self.sources) * len(self.requests))
 
@@ -215,13 +195,13 @@ class _Group:
         limit = self.options.limit(len(source.pieces), len(source.prefix))
         return min(limit, self.engine.n_positions or limit)
 
-    def translations(self) -> list[list[Translation]]:
+    def results(self) -> list[list[Translation]]:
         """Return the n-best list of each line."""
-        pieces = [scored.pieces for candidates in self.results for scored in candidates]
+        pieces = [scored.pieces for candidates in self.n_best for scored in candidates]
         texts = map(_replace_line_breaks, self.target.detokenize_batch(pieces))
         candidates_of_row = [
             [self._to_translation(source, scored, next(texts)) for scored in candidates]
-            for source, candidates in zip(self.sources, self.results, strict=True)
+            for source, candidates in zip(self.sources, self.n_best, strict=True)
         ]
         return [
             self._join(request, parts, [candidates_of_row[row] for row in rows])

@@ -13,7 +13,7 @@ from typing import IO
 
 from mtcli.data.lines import line_content
 from mtcli.errors import DataError
-from mtcli.translation.line_translator import LINES_PER_GROUP
+from mtcli.translation.pipeline import LINES_PER_GROUP
 
 _CHUNK_BYTES = 1 << 16
 _MAX_QUEUED_CHUNKS = 64

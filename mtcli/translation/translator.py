@@ -1,4 +1,4 @@
-"""`Translator`, the Python interface for translation."""
+"""`Translator`, the Python interface for translating and for scoring translations."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -6,14 +6,11 @@ from itertools import islice
 from pathlib import Path
 
 from mtcli.config.search import EngineOptions, SearchOptions
+from mtcli.translation.attention import LineAttention, trace_attention
 from mtcli.translation.engines import open_engine
-from mtcli.translation.line_translator import (
-    LINES_PER_GROUP,
-    LineTranslator,
-    OnProgress,
-    Request,
-    Translation,
-)
+from mtcli.translation.line_translator import LineTranslator, Request, Translation
+from mtcli.translation.pipeline import LINES_PER_GROUP, OnProgress
+from mtcli.translation.scoring import Pair, PairScore, PairScorer, pair_groups
 
 
 class Translator(LineTranslator):
@@ -38,8 +35,9 @@ class Translator(LineTranslator):
         tag: str | None = None,
     ) -> None:
         others = [Path(other) for other in ensemble]
-        loaded = open_engine(Path(model), engine or EngineOptions(), others)
-        super().__init__(loaded, batch_tokens=batch_tokens, to=to, tag=tag)
+        self.model = Path(model)
+        self.loaded = open_engine(self.model, engine or EngineOptions(), others)
+        super().__init__(self.loaded, batch_tokens=batch_tokens, to=to, tag=tag)
 
     def translate(
         self, lines: Iterable[str], *, beam_size: int | None = None, to: str | None = None
@@ -51,6 +49,15 @@ class Translator(LineTranslator):
         width = self.options.beam_size if beam_size is None else beam_size
         options = replace(self.options, n_best=1, beam_size=width, with_scores=False)
         return [candidates[0].text for candidates in self.stream(lines, options, to=to)]
+
+    def attention(self, text: str, reference: str | None = None) -> LineAttention:
+        """Return the attention weights of all layers and heads for one line.
+
+        The target is the translation of the model or, if given, `reference`, which the model is
+        forced to output. The torch model computes the weights, whichever engine translates.
+        """
+        symbols = self.tags.symbols(self.to, self.tag)
+        return trace_attention(self.loaded, text, reference, symbols=symbols)
 
     def stream(
         self,
@@ -67,12 +74,28 @@ class Translator(LineTranslator):
         """
         if isinstance(lines, str):
             raise TypeError("lines must be a list of strings, not one string")
-        groups = _groups(Request(_line_content(line), to=to) for line in lines)
+        groups = _groups(Request(_without_line_end(line), to=to) for line in lines)
         for group in self.translate_groups(groups, options or self.options, on_progress):
             yield from group
 
+    def score(self, sources: Iterable[str], targets: Iterable[str]) -> list[PairScore]:
+        """Return the score of each given translation: the log-probabilities of its tokens.
 
-def _line_content(line: str) -> str:
+        `sources` and `targets` are lists of lines or open files. A pair that is longer than the
+        model's `search.max_length` has no tokens and the score minus infinity.
+        """
+        if isinstance(sources, str) or isinstance(targets, str):
+            raise TypeError("sources and targets must be lists of strings, not one string")
+        pairs = (
+            Pair(_without_line_end(source), _without_line_end(target))
+            for source, target in zip(sources, targets, strict=True)
+        )
+        scorer = PairScorer(self.loaded, to=self.to, tag=self.tag)
+        groups = scorer.score_groups(pair_groups(pairs))
+        return [score for group in groups for score in group]
+
+
+def _without_line_end(line: str) -> str:
     return line.removesuffix("\n").removesuffix("\r")
 
 

@@ -29,7 +29,7 @@ from mtcli.data.formats.text import (
     open_text_files,
 )
 from mtcli.data.formats.tmx import TmxFormat
-from mtcli.data.formats.wmt import SGML_SUFFIXES, WmtFormat, open_sgml_pair
+from mtcli.data.formats.wmt import SGML_SUFFIXES, WmtFormat, open_sgml_files
 from mtcli.data.formats.xliff import XliffFormat
 from mtcli.errors import DataError
 
@@ -79,7 +79,7 @@ def open_corpus(names: Sequence[str], languages: Languages = UNKNOWN_LANGUAGES) 
             return _open_one(name, languages)
         case [source, target]:
             if all(suffix_of(name) in SGML_SUFFIXES for name in (source, target)):
-                return open_sgml_pair(source, target, languages)
+                return open_sgml_files(names, languages)
             return open_text_files(source, target, languages)
     raise DataError(
         f"expected one or two names for a corpus, got {len(names)}: {' '.join(names)}",

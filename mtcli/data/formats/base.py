@@ -133,6 +133,7 @@ class OpenedCorpus:
     languages: Languages = Languages()
     files: tuple[Path, ...] = ()  # all files that `rows` reads
     version: str = ""  # content version of a corpus that is not in `files`; "" if unknown
+    documents: tuple[str, ...] | None = None  # document id of each row of a WMT test set
     progress: tuple[ReadProgress, ...] = ()  # of each file or dataset; empty if unknown
 
 

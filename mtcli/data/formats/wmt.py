@@ -33,10 +33,8 @@ _Segments = dict[tuple[str, str], str]  # texts by document id and segment id
 
 
 @dataclass(frozen=True)
-class TestSet:
-    """A test set: source lines, references by name, and the document id of each line."""
-
-    __test__ = False  # pytest must not collect this class
+class WmtTestSet:
+    """A WMT test set: source lines, references by name, and the document id of each line."""
 
     source: list[str]
     references: dict[str, list[str]]
@@ -65,15 +63,15 @@ class WmtFormat(CorpusFormat):
         return _opened(read_test_set(location), str(location))
 
 
-def open_sgml_pair(source: str, target: str, languages: Languages) -> OpenedCorpus:
-    """Open two SGML files: source and reference."""
-    location = Location(source, languages=languages)
-    test_set = _read_sgml_pair(location, Location(target, languages=languages))
-    return _opened(test_set, f"{source} and {target}")
+def open_sgml_files(names: Sequence[str], languages: Languages) -> OpenedCorpus:
+    """Open SGML files: the source, then one or more references."""
+    source, *targets = (Location(name, languages=languages) for name in names)
+    label = f"{', '.join(names[:-1])} and {names[-1]}"
+    return _opened(_read_sgml_files(source, targets), label)
 
 
-def _opened(test_set: TestSet, label: str) -> OpenedCorpus:
-    kind = "WMT SGML" if len(test_set.files) == 2 else "WMT XML"
+def _opened(test_set: WmtTestSet, label: str) -> OpenedCorpus:
+    kind = "WMT SGML" if len(test_set.files) > 1 else "WMT XML"
     n_documents = len(set(test_set.documents))
     progress = ReadProgress.in_rows(len(test_set.source))
     return OpenedCorpus(
@@ -84,24 +82,25 @@ def _opened(test_set: TestSet, label: str) -> OpenedCorpus:
         ),
         languages=test_set.languages,
         files=test_set.files,
+        documents=tuple(test_set.documents),
         progress=(progress,),
     )
 
 
-def _rows(test_set: TestSet, progress: ReadProgress) -> Iterator[Row]:
+def _rows(test_set: WmtTestSet, progress: ReadProgress) -> Iterator[Row]:
     for row in zip(test_set.source, *test_set.references.values(), strict=True):
         progress.add(1)
         yield row
 
 
-def read_test_set(location: Location) -> TestSet:
+def read_test_set(location: Location) -> WmtTestSet:
     """Read a WMT test set in XML or SGML."""
     if root_name(location.head()) in _SGML_ROOTS:
-        return _read_sgml_pair(location, _find_reference(location))
+        return _read_sgml_files(location, [_find_reference(location)])
     return _read_xml(location)
 
 
-def _read_xml(location: Location) -> TestSet:
+def _read_xml(location: Location) -> WmtTestSet:
     languages = location.languages
     documents: list[str] = []
     source: list[str] = []
@@ -126,7 +125,7 @@ def _read_xml(location: Location) -> TestSet:
         raise DataError(f"{location} has no segments", hint="use a test set with references")
     order = location.selection or tuple(references)
     references = {name: references[name] for name in order}
-    return TestSet(source, references, documents, languages, location.files)
+    return WmtTestSet(source, references, documents, languages, location.files)
 
 
 def _translator(reference: Element) -> str:
@@ -213,28 +212,38 @@ def _find_reference(location: Location) -> Location:
     return replace(location, name=str(found[0]))
 
 
-def _read_sgml_pair(source: Location, target: Location) -> TestSet:
-    source_segments, source_language = _read_sgml(source)
-    target_segments, target_language = _read_sgml(target)
-    for ours, theirs, where in (
-        (source_segments, target_segments, target),
-        (target_segments, source_segments, source),
-    ):
+def _read_sgml_files(source: Location, targets: Sequence[Location]) -> WmtTestSet:
+    segments, source_language = _read_sgml(source)
+    references: dict[str, list[str]] = {}
+    languages = source.languages
+    for target in targets:
+        target_segments, target_language = _read_sgml(target)
+        _check_same_segments((source, segments), (target, target_segments))
+        name = "ref" if len(targets) == 1 else target.name
+        references[name] = [target_segments[key] for key in segments]
+        languages = Languages(
+            languages.source or source_language, languages.target or target_language
+        )
+    return WmtTestSet(
+        list(segments.values()),
+        references,
+        [document for document, _ in segments],
+        languages,
+        tuple(file for location in (source, *targets) for file in location.files),
+    )
+
+
+def _check_same_segments(
+    source: tuple[Location, _Segments], target: tuple[Location, _Segments]
+) -> None:
+    """Raise `DataError` if a segment of one file is missing in the other."""
+    for (_, ours), (where, theirs) in ((source, target), (target, source)):
         missing = next((key for key in ours if key not in theirs), None)
         if missing:
             raise DataError(
                 f"{where}: no segment {missing[1]} of the document {missing[0]}",
                 hint="use the source and the reference of the same test set",
             )
-    return TestSet(
-        list(source_segments.values()),
-        {"ref": [target_segments[key] for key in source_segments]},
-        [document for document, _ in source_segments],
-        Languages(
-            source.languages.source or source_language, source.languages.target or target_language
-        ),
-        (*source.files, *target.files),
-    )
 
 
 def _read_sgml(location: Location) -> tuple[_Segments, str | None]:

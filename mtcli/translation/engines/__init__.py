@@ -1,8 +1,10 @@
 """Engines, and the choice of an engine for a model (`open_engine`)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from mtcli.config.search import EngineOptions, SearchOptions
 from mtcli.config.tags import ModelTags
@@ -10,6 +12,9 @@ from mtcli.errors import EngineError
 from mtcli.model_dir.tags import model_tags
 from mtcli.tokenizer import Tokenizers, load_tokenizers
 from mtcli.translation.engines.base import Engine
+
+if TYPE_CHECKING:
+    from mtcli.models.base import TranslationModel
 
 
 @dataclass(frozen=True)
@@ -20,6 +25,7 @@ class LoadedEngine:
     tokenizers: Tokenizers
     max_pieces: int  # longest source in training; longer lines are split
     search: SearchOptions  # default search options of the model
+    open_model: Callable[[], "TranslationModel[Any]"] | None = None  # torch model; None: ensemble
     tags: ModelTags = ModelTags()  # target languages and tags to choose from
 
 
@@ -37,18 +43,24 @@ def open_engine(model: Path, options: EngineOptions, ensemble: Sequence[Path] = 
     from mtcli.export.directory import NotExportableError
     from mtcli.translation.engines.ct2 import open_ct2  # imports ctranslate2
 
-    def fallback() -> Engine:
-        return _open_torch(model, replace(options, quantization=None), ensemble).engine
+    torch_options = replace(options, quantization=None, shortlist=None)
+    open_torch = cache(lambda: _open_torch(model, torch_options, ensemble))
+    fallback = None if is_ct2_required else lambda: open_torch().engine
+
+    def open_model() -> "TranslationModel[Any]":
+        loaded = open_torch()
+        assert loaded.open_model is not None  # not an ensemble
+        return loaded.open_model()
 
     try:
-        engine, manifest = open_ct2(model, options, None if is_ct2_required else fallback)
+        engine, manifest = open_ct2(model, options, fallback)
     except NotExportableError:
         if is_ct2_required or options.shortlist or options.quantization not in (None, "float32"):
             raise
         return _open_torch(model, options, ensemble)
     tokenizers = load_tokenizers(model)
     tags = model_tags(model, tokenizers)
-    return LoadedEngine(engine, tokenizers, manifest.max_pieces, manifest.search, tags)
+    return LoadedEngine(engine, tokenizers, manifest.max_pieces, manifest.search, open_model, tags)
 
 
 def _open_torch(model: Path, options: EngineOptions, others: Sequence[Path]) -> LoadedEngine:
@@ -80,5 +92,6 @@ def _open_torch(model: Path, options: EngineOptions, others: Sequence[Path]) -> 
     engine = TorchEngine(network, first.tokenizers, seed=options.seed)
     max_pieces = min(member.config.data.max_length for member in members)
     search = SearchOptions(**first.config.search.model_dump())
+    open_model = None if rest else lambda: first.model
     tags = model_tags(model, first.tokenizers)
-    return LoadedEngine(engine, first.tokenizers, max_pieces, search, tags)
+    return LoadedEngine(engine, first.tokenizers, max_pieces, search, open_model, tags)

@@ -1,9 +1,10 @@
-"""Interface of the engines, which translate pieces into n-best lists of pieces."""
+"""Interface of the engines, which translate pieces into n-best lists and score given pieces."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import ClassVar
 
 from mtcli.config.search import SearchOptions
 
@@ -28,11 +29,15 @@ class ScoredPieces:
 
 
 NBest = list[list[ScoredPieces]]  # the n-best list of each source, best first
+PiecePair = tuple[Source, Sequence[str]]  # a source, and the pieces of a given translation
+TokenScores = list[list[float]]  # for each pair, the log-probability of each piece and of EOS
 
 
 class Engine(ABC):
     """Runs a model. All sources of a batch must have the same `SearchOptions.limit`."""
 
+    name: ClassVar[str] = ""  # as in `config.search.ENGINES`
+    n_bytes = 0  # size of the weights
     n_parallel = 1  # batches searched at the same time
     n_positions: int | None = None  # maximum source and target length; None: unlimited
     batch_tokens = 4_096  # default batch size in source positions, padding included
@@ -46,3 +51,11 @@ class Engine(ABC):
     ) -> Callable[[], NBest]:
         """Start a search; return a function that waits for its result."""
         return partial(self.search, sources, options, limit)
+
+    @abstractmethod
+    def score(self, pairs: list[PiecePair]) -> TokenScores:
+        """Return the log-probabilities of the pieces of each translation, and of EOS after them."""
+
+    def submit_scoring(self, pairs: list[PiecePair]) -> Callable[[], TokenScores]:
+        """Start to score pairs; return a function that waits for the result."""
+        return partial(self.score, pairs)

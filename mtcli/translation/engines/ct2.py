@@ -15,7 +15,14 @@ from mtcli.errors import EngineError
 from mtcli.export.directory import VOCABULARY_MAP, Export, open_export
 from mtcli.hardware import usable_cores
 from mtcli.model_dir.manifest import Manifest
-from mtcli.translation.engines.base import Engine, NBest, ScoredPieces, Source
+from mtcli.translation.engines.base import (
+    Engine,
+    NBest,
+    PiecePair,
+    ScoredPieces,
+    Source,
+    TokenScores,
+)
 
 _BOS, _EOS = "<s>", "</s>"
 _GPU_BATCH_TOKENS = 8_192
@@ -24,6 +31,7 @@ _GPU_BATCH_TOKENS = 8_192
 class Ct2Engine(Engine):
     """Beam search and sampling with CTranslate2, which runs each batch in a separate thread."""
 
+    name = "ctranslate2"
     model_class = ctranslate2.Translator
     batch_tokens = 384  # small batches fit in the CPU cache and have fewer shortlist candidates
     n_positions: int
@@ -33,6 +41,7 @@ class Ct2Engine(Engine):
         self.n_positions = manifest.n_positions
         self.target_size = manifest.target_size
         files = {**export.files}
+        self.n_bytes = sum(map(len, files.values()))
         shortlist = _select_shortlist(export, options)
         self.uses_shortlist = shortlist is not None
         if shortlist is not None:
@@ -83,6 +92,21 @@ class Ct2Engine(Engine):
                 **self._decoding_options(options),
             )
         return partial(self._collect, pending, sources, options)
+
+    def score(self, pairs: list[PiecePair]) -> TokenScores:
+        """Return the log-probabilities of the pieces of each translation, and of EOS after them."""
+        return self.submit_scoring(pairs)()
+
+    def submit_scoring(self, pairs: list[PiecePair]) -> Callable[[], TokenScores]:
+        """Start to score pairs in a CTranslate2 thread; return a function that waits for it."""
+        with _convert_errors():
+            pending = self._model.score_batch(
+                [list(source.pieces) for source, _ in pairs],
+                [list(pieces) for _, pieces in pairs],
+                max_input_length=0,  # never truncate
+                asynchronous=True,
+            )
+        return partial(_collect_scores, pending, pairs)
 
     def _decoding_options(self, options: SearchOptions) -> dict[str, Any]:
         """Return CTranslate2's arguments for beam search or sampling."""
@@ -175,6 +199,16 @@ class Ct2Generator(Ct2Engine):
             pending |= zip(group, futures, strict=True)
         return partial(_collect_generated, [pending[i] for i in range(len(sources))])
 
+    def submit_scoring(self, pairs: list[PiecePair]) -> Callable[[], TokenScores]:
+        """Start to score pairs in a CTranslate2 thread; return a function that waits for it."""
+        with _convert_errors():
+            pending = self._model.score_batch(
+                [[*source.pieces, _EOS, _BOS, *pieces, _EOS] for source, pieces in pairs],
+                max_input_length=0,
+                asynchronous=True,
+            )
+        return partial(_collect_scores, pending, pairs)
+
     def _fallback_engine(self) -> Engine:
         if self._load_fallback is None:
             raise EngineError(
@@ -244,6 +278,16 @@ def _collect_generated(pending: list[Any]) -> NBest:
     with _convert_errors():
         results = [future.result() for future in pending]
     return [_to_scored_pieces(result.sequences, result.scores) for result in results]
+
+
+def _collect_scores(pending: list[Any], pairs: list[PiecePair]) -> TokenScores:
+    """Return the scores of the target tokens; those of a language model follow its source's."""
+    with _convert_errors():
+        results = [future.result() for future in pending]
+    return [
+        list(result.log_probs[-len(pieces) - 1 :])
+        for result, (_, pieces) in zip(results, pairs, strict=True)
+    ]
 
 
 def _to_scored_pieces(hypotheses: list[list[str]], scores: list[float]) -> list[ScoredPieces]:

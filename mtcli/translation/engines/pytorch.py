@@ -1,7 +1,7 @@
 """torch engine: runs every architecture on every device and is the reference for other engines."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -15,11 +15,24 @@ from mtcli.search.beam import Hypothesis, beam_search
 from mtcli.search.constraints import Prefix
 from mtcli.search.sampling import sample
 from mtcli.tokenizer import Tokenizers
-from mtcli.translation.engines.base import Engine, NBest, ScoredPieces, Source
+from mtcli.translation.engines.base import (
+    Engine,
+    NBest,
+    PiecePair,
+    ScoredPieces,
+    Source,
+    TokenScores,
+)
+
+_MAX_LOGITS = 1 << 25  # per step of forced decoding; 128 MB in float32
+_In = TypeVar("_In")
+_Out = TypeVar("_Out")
 
 
 class TorchEngine(Engine):
     """Beam search and sampling from `mtcli.search`, on the model's device."""
+
+    name = "torch"
 
     def __init__(
         self, model: TranslationModel[Any], tokenizers: Tokenizers, *, seed: int | None = None
@@ -28,6 +41,7 @@ class TorchEngine(Engine):
         self.tokenizers = tokenizers
         self.special = tokenizers.special
         self.n_positions = model.n_positions
+        self.n_bytes = sum(parameter.nbytes for parameter in model.parameters())
         self.device = next(model.parameters()).device
         self._generator = torch.Generator(self.device)
         if seed is None:
@@ -40,22 +54,39 @@ class TorchEngine(Engine):
 
         If memory runs out, the batch is split in half and searched again.
         """
-        try:
-            return self._search(sources, options, limit)
-        except RuntimeError as error:
-            if len(sources) == 1 or not is_out_of_memory(error):
-                raise
-        half = len(sources) // 2
-        return [
-            *self.search(sources[:half], options, limit),
-            *self.search(sources[half:], options, limit),
-        ]
+        return _split_if_out_of_memory(lambda part: self._search(part, options, limit), sources)
+
+    def score(self, pairs: list[PiecePair]) -> TokenScores:
+        """Return the log-probabilities of the pieces of each translation, and of EOS after them.
+
+        If memory runs out, the batch is split in half and scored again.
+        """
+        return _split_if_out_of_memory(self._score, pairs)
+
+    @torch.inference_mode()
+    def _score(self, pairs: list[PiecePair]) -> TokenScores:
+        special, target = self.special, self.tokenizers.target
+        rows = [[*target.pieces_to_ids(pieces), special.eos] for _, pieces in pairs]
+        labels = pad(rows, special.pad).to(self.device)  # [B, T]
+        inputs = pad([[special.bos, *row[:-1]] for row in rows], special.pad).to(self.device)
+        sources = self._encode_sources([source for source, _ in pairs])
+        state = self.model.encode(pad(sources, special.pad).to(self.device))
+        n_positions = max(1, _MAX_LOGITS // (len(pairs) * len(target)))
+        parts = []
+        for start in range(0, labels.size(1), n_positions):
+            columns = slice(start, start + n_positions)
+            logits, state = self.model.decode(inputs[:, columns], state)  # [B, n_positions, V]
+            chosen = logits.gather(2, labels[:, columns, None]).squeeze(2)
+            parts.append(chosen - logits.logsumexp(dim=-1))
+        log_probs: list[list[float]] = torch.cat(parts, dim=1).tolist()
+        return [scores[: len(row)] for scores, row in zip(log_probs, rows, strict=True)]
+
+    def _encode_sources(self, sources: list[Source]) -> list[list[int]]:
+        tokenizer = self.tokenizers.source
+        return [[*tokenizer.pieces_to_ids(source.pieces), self.special.eos] for source in sources]
 
     def _search(self, sources: list[Source], options: SearchOptions, limit: int) -> NBest:
-        rows = [
-            [*self.tokenizers.source.pieces_to_ids(source.pieces), self.special.eos]
-            for source in sources
-        ]
+        rows = self._encode_sources(sources)
         source = pad(rows, self.special.pad).to(self.device)  # [B, S]
         prefix = self._encode_prefixes(sources)
         if options.sampling:
@@ -108,3 +139,17 @@ class TorchEngine(Engine):
             n_target, n_source = len(hypothesis.tokens), len(rows[i]) - 1
             result[i].append(weights[k, :n_target, :n_source].tolist())
         return result
+
+
+def _split_if_out_of_memory(run: Callable[[list[_In]], list[_Out]], batch: list[_In]) -> list[_Out]:
+    """Return the results of `run` for a batch; if memory runs out, process it in two halves."""
+    try:
+        return run(batch)
+    except RuntimeError as error:
+        if len(batch) == 1 or not is_out_of_memory(error):
+            raise
+    half = len(batch) // 2
+    return [
+        *_split_if_out_of_memory(run, batch[:half]),
+        *_split_if_out_of_memory(run, batch[half:]),
+    ]

@@ -1,0 +1,43 @@
+"""Settings of a run from the command line and from recipes."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mtcli.config.load import Setting
+
+
+def command_settings(
+    data: Mapping[str, Any], minutes: float | None, overrides: list[str]
+) -> "list[Setting]":
+    """Return the settings from the command line; later ones win."""
+    from mtcli.config.load import CommandLineSetting, parse_override
+
+    settings: list[Setting] = [(key, value) for key, value in data.items() if value is not None]
+    if minutes is not None:
+        settings.append(CommandLineSetting("train.minutes", minutes, f"--minutes {minutes:g}"))
+    return [*settings, *map(parse_override, overrides)]
+
+
+def recipe_settings(path: Path | None, settings: "Sequence[Setting]") -> "list[Setting]":
+    """Return settings that remove the dev set of a recipe if the user specifies a corpus."""
+    from mtcli.config.recipes import recipe_at
+
+    recipe = recipe_at(path) if path else None
+    if recipe is None:
+        return []
+    keys = {key for key, _ in settings}
+    if keys.isdisjoint({"data", "data.train"}):
+        recipe.check_corpus(has_dev="data.dev" in keys)
+        return []
+    return [("data.dev", None)]  # a later --dev wins
+
+
+def lacks_corpus(path: Path | None, settings: "Sequence[Setting]") -> bool:
+    """Return whether the corpus is that of a recipe, and is not in the current directory."""
+    from mtcli.config.recipes import recipe_at
+
+    recipe = recipe_at(path) if path else None
+    is_named = any(key in ("data", "data.train", "data.dev") for key, _ in settings)
+    return recipe is not None and not is_named and bool(recipe.missing_files())

@@ -1,0 +1,1 @@
+"""Corpus quality: findings about a parallel corpus, and cleaned copies of it."""

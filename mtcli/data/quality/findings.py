@@ -1,0 +1,291 @@
+"""Result of a check: statistics, findings and the worst pairs of a corpus."""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from mtcli.reporting.messages import clip_text
+
+_MAX_CHARACTERS = 160  # of a line in an example
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of finding. `weight` times the count is its importance."""
+
+    name: str
+    unit: str  # of the count, singular
+    title: str  # follows the unit
+    weight: float
+    advice: str
+    is_problem: bool = True  # notes do not change the exit code, and --fix ignores them
+
+
+_LEAK = "Remove them from the training data: they would raise the test score without merit."
+KINDS = {
+    kind.name: kind
+    for kind in (
+        Kind(
+            "unequal",
+            "line",
+            "without a partner: one side is longer than the other",
+            1e9,
+            "Insert the missing line, or delete the extra one; see the misaligned lines below. "
+            "--fix writes only pairs.",
+        ),
+        Kind(
+            "misaligned",
+            "misaligned line",
+            "",
+            30,
+            "Insert the missing line, or delete the extra one, where the passage starts. --fix "
+            "realigns shifted passages and removes passages without translations.",
+        ),
+        Kind("test_exact", "pair", "of the test set", 60, _LEAK),
+        Kind("test_near", "pair", "similar to a pair of the test set", 20, _LEAK),
+        Kind(
+            "one_sided",
+            "pair",
+            "with text on one side only",
+            10,
+            "Add the missing text or remove the pairs. mtcli train ignores them.",
+        ),
+        Kind(
+            "copies",
+            "pair",
+            "with the same text on both sides",
+            8,
+            "Remove them: a model learns from them to copy instead of translating.",
+        ),
+        Kind(
+            "wrong_script",
+            "pair",
+            "with a line in another script than the rest of its side",
+            8,
+            "Remove them, unless both scripts are used for the language.",
+        ),
+        Kind(
+            "wrong_language",
+            "pair",
+            "with a line in another language than the rest of its side",
+            8,
+            "Remove them, or translate the lines.",
+        ),
+        Kind(
+            "damaged",
+            "pair",
+            "with damaged characters",
+            8,
+            "Convert the original text again with the right encoding, or remove the pairs.",
+        ),
+        Kind(
+            "length_ratio",
+            "pair",
+            "with very different lengths",
+            5,
+            "Remove them, or complete the shorter side.",
+        ),
+        Kind(
+            "repeated",
+            "pair",
+            "with a character or phrase repeated many times",
+            3,
+            "Remove them: such lines are often tables, or the output of another model.",
+        ),
+        Kind(
+            "control",
+            "pair",
+            "with control characters",
+            2,
+            "Remove the characters, as --fix does.",
+        ),
+        Kind(
+            "duplicates",
+            "pair",
+            "repeating an earlier pair",
+            1,
+            "Remove them, unless they should count more often in training. --fix keeps the "
+            "first one.",
+        ),
+        Kind("blank", "pair", "without text", 1, "Remove them. mtcli train ignores them."),
+        Kind(
+            "byte_order_mark",
+            "file",
+            "with a byte order mark at the start",
+            1,
+            "Remove the mark: mtcli ignores it, but other tools take it for text.",
+        ),
+        Kind(
+            "crlf",
+            "file",
+            "with CR LF at the end of lines",
+            1,
+            "Convert the line ends to LF: mtcli ignores CR, but other tools take it for text.",
+        ),
+        Kind(
+            "few_letters",
+            "pair",
+            "with a side that has hardly any letters",
+            0.1,
+            "Set filters.min_letter_share to exclude such pairs from training.",
+            is_problem=False,
+        ),
+        Kind(
+            "numbers",
+            "pair",
+            "with different numbers on the two sides",
+            0.1,
+            "Read the examples: many such pairs are correct (30 for thirty). Set "
+            "filters.different_numbers to exclude them from training.",
+            is_problem=False,
+        ),
+        Kind(
+            "urls",
+            "pair",
+            "with different web or mail addresses on the two sides",
+            0.1,
+            "Set filters.different_urls to exclude such pairs from training.",
+            is_problem=False,
+        ),
+        Kind(
+            "ambiguous",
+            "pair",
+            "with a source that occurred before with another target",
+            0.1,
+            "This is usual for short lines.",
+            is_problem=False,
+        ),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Example:
+    """A pair with its line number. `detail` says what is wrong with it, if that is not obvious."""
+
+    line: int
+    source: str
+    target: str
+    detail: str = ""
+
+    @classmethod
+    def of(cls, row: int, pair: tuple[str, str], detail: str = "") -> "Example":
+        """Return a printable example: long lines are cut and control characters are replaced."""
+        source, target = (clip_text(line, _MAX_CHARACTERS) for line in pair)
+        return cls(row + 1, source, target, detail)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that was found in a corpus."""
+
+    kind: str
+    count: int
+    examples: tuple[Example, ...] = ()
+    details: tuple[str, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """What was found: "12 pairs without text"."""
+        kind = KINDS[self.kind]
+        return f"{self.count:,} {kind.unit}{'' if self.count == 1 else 's'} {kind.title}".rstrip()
+
+    @property
+    def advice(self) -> str:
+        """What to do."""
+        return KINDS[self.kind].advice
+
+    @property
+    def is_problem(self) -> bool:
+        """Whether the finding is a problem and not only a note."""
+        return KINDS[self.kind].is_problem
+
+    @property
+    def importance(self) -> float:
+        """Order of the findings: the more important one is greater."""
+        return KINDS[self.kind].weight * self.count
+
+
+@dataclass(frozen=True)
+class LengthStats:
+    """Line lengths of one side in characters; blank lines do not count."""
+
+    mean: float
+    median: int
+    longest: int
+    histogram: tuple[int, ...]  # lines per class of `LENGTH_CLASSES`
+
+
+LENGTH_CLASSES = (10, 20, 30, 50, 70, 100, 150, 200, 300, 500, 1000)  # upper limits; then longer
+
+
+def length_class_labels() -> list[str]:
+    """Return the names of the length classes: "1-10", "11-20", ..., "over 1000"."""
+    lows = [1, *(limit + 1 for limit in LENGTH_CLASSES[:-1])]
+    labels = [f"{low}-{high}" for low, high in zip(lows, LENGTH_CLASSES, strict=True)]
+    return [*labels, f"over {LENGTH_CLASSES[-1]}"]
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """All that is known about a corpus."""
+
+    corpus: str
+    source_lang: str | None
+    target_lang: str | None
+    n_pairs: int
+    source: LengthStats
+    target: LengthStats
+    findings: tuple[Finding, ...]  # the most important one first
+    worst: tuple[Example, ...]  # pairs that look least like translations, if they are bad
+    skipped: tuple[str, ...] = ()  # checks that were not possible, with the reason
+
+    @property
+    def problems(self) -> tuple[Finding, ...]:
+        """The findings that are problems."""
+        return tuple(finding for finding in self.findings if finding.is_problem)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the content as plain values."""
+        findings = [
+            {
+                "kind": finding.kind,
+                "title": finding.title,
+                "is_problem": finding.is_problem,
+                "count": finding.count,
+                "advice": finding.advice,
+                "details": list(finding.details),
+                "examples": [asdict(example) for example in finding.examples],
+            }
+            for finding in self.findings
+        ]
+        sides = {name: asdict(getattr(self, name)) for name in ("source", "target")}
+        return {
+            "corpus": self.corpus,
+            "source_lang": self.source_lang,
+            "target_lang": self.target_lang,
+            "n_pairs": self.n_pairs,
+            "length_classes": length_class_labels(),
+            **sides,
+            "n_problems": len(self.problems),
+            "findings": findings,
+            "worst": [asdict(example) for example in self.worst],
+            "skipped": list(self.skipped),
+        }
+
+
+@dataclass(frozen=True)
+class FixResult:
+    """Files of a cleaned corpus."""
+
+    source: Path
+    target: Path
+    removed: Path  # list of removed and changed lines
+    n_kept: int
+    n_removed: int
+    n_changed: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the content as plain values."""
+        values = asdict(self)
+        return {name: str(v) if isinstance(v, Path) else v for name, v in values.items()}

@@ -1,0 +1,55 @@
+"""Quick check of a training corpus, on a sample of passages."""
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mtcli.data.corpus import Corpus
+from mtcli.data.quality.alignment import MIN_PAIRS
+from mtcli.data.quality.analysis import Analysis, analyze
+from mtcli.data.quality.findings import KINDS
+from mtcli.data.quality.stored_pairs import StoredPairs
+
+_SAMPLE_PAIRS = 10_000
+_PASSAGE = 500  # consecutive pairs, so that shifts can be found
+_MIN_SHARE = 0.01  # of the sampled pairs; rarer problems are left to `mtcli check`
+
+
+def quick_warnings(corpus: Corpus) -> Iterator[str]:
+    """Yield warnings about frequent problems of a corpus, found in a sample of limited size.
+
+    Small corpora are not sampled, and very small ones not checked: they are too small to learn
+    from.
+    """
+    if len(corpus) < MIN_PAIRS:
+        return
+    rows = _sample_rows(len(corpus))
+    sample = corpus.take(rows)
+    pairs = StoredPairs.of(zip(sample.source, sample.target, strict=True))
+    analysis = analyze(pairs, None, lambda *_: None)
+    warnings = list(_warnings(analysis, rows))
+    yield from warnings
+    if warnings:
+        yield "for details and a cleaned copy, run mtcli check on the corpus"
+
+
+def _sample_rows(n_pairs: int) -> NDArray[np.int64]:
+    """Return all rows, or those of random passages in order."""
+    if n_pairs <= _SAMPLE_PAIRS:
+        return np.arange(n_pairs)
+    n_passages = _SAMPLE_PAIRS // _PASSAGE
+    starts = np.random.default_rng(0).choice(n_pairs // _PASSAGE, n_passages, replace=False)
+    return (np.sort(starts)[:, None] * _PASSAGE + np.arange(_PASSAGE)).ravel()
+
+
+def _warnings(analysis: Analysis, rows: NDArray[np.int64]) -> Iterator[str]:
+    if analysis.misaligned:
+        place = int(rows[analysis.misaligned[0].start]) + 1
+        yield f"warning: the two sides are probably misaligned near pair {place:,}"
+    for kind in KINDS.values():
+        n_found = len(analysis.rows.get(kind.name, ()))
+        if kind.is_problem and n_found >= _MIN_SHARE * analysis.n_pairs:
+            share = f"{n_found / analysis.n_pairs:.0%}"
+            scope = "" if analysis.n_pairs == len(rows) < _SAMPLE_PAIRS else "about "
+            yield f"warning: {scope}{share} of the pairs: {kind.unit} {kind.title}"

@@ -1,0 +1,128 @@
+"""Words of a text, and hashed counts of the words of a corpus."""
+
+import re
+import sys
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from hashlib import blake2b
+
+import numpy as np
+from numpy.typing import NDArray
+
+# Scripts without spaces between words: each of their characters counts as a word.
+_SPACELESS = (
+    "\u0e00-\u0eff"  # Thai, Lao
+    "\u0f00-\u109f\u1780-\u17ff"  # Tibetan, Burmese, Khmer
+    "\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff"  # Japanese
+    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"  # Chinese characters
+    "\U00020000-\U0003ffff"
+)
+_HAS_SPACELESS = re.compile(f"[{_SPACELESS}]")
+_SPACELESS_PARTS = re.compile(f"[{_SPACELESS}]|[^{_SPACELESS}]+")
+_MAX_WORDS = 500_000  # distinct words that are kept, most frequent first
+_COMPACT_AT = 4 * _MAX_WORDS  # entries that are merged at a time
+_HASH_BYTES = 8
+
+
+def split_words(text: str) -> list[str]:
+    """Return the words of a text, without the punctuation and symbols around them.
+
+    In scripts without spaces, each character is a word.
+    """
+    words: list[str] = []
+    punctuation = _punctuation()
+    for token in text.split():
+        word = token.strip(punctuation)
+        if not word:
+            continue
+        if word.isascii() or not _HAS_SPACELESS.search(word):
+            words.append(word)
+        else:
+            parts = (part.strip(punctuation) for part in _SPACELESS_PARTS.findall(word))
+            words += filter(None, parts)
+    return words
+
+
+@cache
+def _punctuation() -> str:
+    """Return all characters that are punctuation or symbols."""
+    characters = map(chr, range(sys.maxunicode + 1))
+    return "".join(c for c in characters if unicodedata.category(c)[0] in "PS")
+
+
+def hash_word(word: str) -> int:
+    """Return a 64-bit hash of a word."""
+    digest = blake2b(word.encode(errors="replace"), digest_size=_HASH_BYTES).digest()
+    return int.from_bytes(digest, "little")
+
+
+@dataclass(frozen=True)
+class WordCounts:
+    """Counts of hashed words."""
+
+    hashes: NDArray[np.uint64]  # sorted
+    counts: NDArray[np.uint32]  # occurrences of each
+
+    def __len__(self) -> int:
+        return len(self.hashes)
+
+    def find(self, words: Iterable[str]) -> list[int]:
+        """Return the count of each word; 0 if it does not occur."""
+        wanted = np.fromiter(map(hash_word, words), np.uint64)
+        if not len(self.hashes):
+            return [0] * len(wanted)
+        places = np.minimum(np.searchsorted(self.hashes, wanted), len(self.hashes) - 1)
+        found = np.where(self.hashes[places] == wanted, self.counts[places], 0)
+        return [int(count) for count in found]
+
+
+class WordCounter:
+    """Counts the words of blocks of lines in bounded memory.
+
+    If there are too many distinct words, the rarest ones are forgotten.
+    """
+
+    def __init__(self) -> None:
+        self._parts: list[tuple[NDArray[np.uint64], NDArray[np.uint64]]] = []
+        self._n_entries = 0
+
+    def add(self, lines: Sequence[str]) -> None:
+        """Count the words of a block of lines."""
+        counter: Counter[str] = Counter()
+        for line in lines:
+            counter.update(split_words(line))
+        if not counter:
+            return
+        hashes = np.fromiter(map(hash_word, counter), np.uint64, len(counter))
+        counts = np.fromiter(counter.values(), np.uint64, len(counter))
+        self._parts.append((hashes, counts))
+        self._n_entries += len(hashes)
+        if self._n_entries > _COMPACT_AT:
+            self._compact(2 * _MAX_WORDS)
+
+    def result(self) -> WordCounts:
+        """Return the counts."""
+        self._compact(_MAX_WORDS)
+        if not self._parts:
+            return WordCounts(np.zeros(0, np.uint64), np.zeros(0, np.uint32))
+        [(hashes, counts)] = self._parts
+        limit = np.iinfo(np.uint32).max
+        return WordCounts(hashes, np.minimum(counts, limit).astype(np.uint32))
+
+    def _compact(self, limit: int) -> None:
+        """Add the counts of equal words; keep the `limit` most frequent words, sorted by hash."""
+        if not self._parts:
+            return
+        hashes = np.concatenate([hashes for hashes, _ in self._parts])
+        counts = np.concatenate([counts for _, counts in self._parts])
+        unique, inverse = np.unique(hashes, return_inverse=True)
+        totals = np.zeros(len(unique), np.uint64)
+        np.add.at(totals, inverse, counts)
+        if len(unique) > limit:
+            kept = np.sort(np.argsort(totals, kind="stable")[len(totals) - limit :])
+            unique, totals = unique[kept], totals[kept]
+        self._parts = [(unique, totals)]
+        self._n_entries = len(unique)

@@ -1,0 +1,1 @@
+"""Analysis of translations: the problems that a single score does not show."""

@@ -1,0 +1,136 @@
+"""Parts of a sentence that a translation must keep: numbers, names, URLs, punctuation."""
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import and_, or_
+
+from mtcli.data.words import split_words
+
+# The name in an address has at most 64 characters (RFC 5321). Without the limit and the boundary,
+# the time for a long word would be quadratic.
+_ADDRESS = r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]+\.[\w.-]+"
+_URL = re.compile(rf"(?:https?://|www\.)[^\s<>\"“”«»]+|{_ADDRESS}")
+_URL_END = ".,;:!?)]}'’"
+# A space separates the digits of one number only if exactly three digits follow, as in "1 000".
+_SPACED_DIGITS = re.compile(r"(?<=\d)[\u00a0\u202f ](?=\d{3}(?!\d))")
+_NUMBER = re.compile(r"\d+(?:[.,:'’]\d+)*")
+_MARKS = {  # marks of different scripts, by their meaning
+    **dict.fromkeys(".。।։｡", "."),
+    **dict.fromkeys("?？؟", "?"),
+    **dict.fromkeys("!！", "!"),
+    **dict.fromkeys("…", "…"),
+    **dict.fromkeys(":：", ":"),
+    **dict.fromkeys("(（", "("),
+    **dict.fromkeys(")）", ")"),
+    **dict.fromkeys('"“”„«»「」『』', '"'),
+}
+_FINAL_MARKS = frozenset(".:")  # counted only at the end: elsewhere they are part of a word
+_CLOSING = " \t\"“”»)）」』'’"
+_MIN_NAME = 3  # letters; shorter words such as "In" are often the same in two languages
+
+
+@dataclass(frozen=True)
+class ItemChange:
+    """Items of one kind in one sentence."""
+
+    n_expected: int = 0
+    n_lost: int = 0
+    n_output: int = 0
+    n_invented: int = 0
+
+
+def compare_items(
+    kind: str, source: str | None, references: Sequence[str], output: str
+) -> ItemChange:
+    """Compare the items of an output with those of its source and references.
+
+    An item is expected if the source and all references have it, and invented if none of them
+    has it: a correct translation may add or omit all others. Without a source, the references
+    decide.
+    """
+    inputs = [*references] if source is None else [source, *references]
+    if kind == "name":
+        return _compare_names(inputs if source is not None else [], references, output)
+    find = _ITEMS[kind]
+    found = [find(text) for text in inputs]
+    items, expected, known = find(output), reduce(and_, found), reduce(or_, found)
+    return ItemChange(
+        expected.total(), (expected - items).total(), items.total(), (items - known).total()
+    )
+
+
+def _compare_names(inputs: Sequence[str], references: Sequence[str], output: str) -> ItemChange:
+    """Compare names: words with a capital letter that are spelled alike in source and references.
+
+    In some languages every noun has a capital letter, so only abbreviations, with two capital
+    letters or more, can be invented.
+    """
+    names = [{word for word in _words(text) if _is_name(word)} for text in inputs]
+    expected = reduce(and_, names) if names else set()
+    abbreviations = {word for word in _words(output) if _is_abbreviation(word)}
+    known = " ".join([*inputs, *references]).casefold()
+    return ItemChange(
+        len(expected),
+        sum(name not in output for name in expected),
+        len(abbreviations),
+        sum(word.casefold() not in known for word in abbreviations),
+    )
+
+
+def _words(text: str) -> list[str]:
+    return split_words(_without_urls(text))
+
+
+def _is_name(word: str) -> bool:
+    has_capital = word[0].isupper() or _is_abbreviation(word)
+    return has_capital and (len(word) >= _MIN_NAME or word.isupper()) and not word.isdecimal()
+
+
+def _is_abbreviation(word: str) -> bool:
+    return sum(map(str.isupper, word)) > 1
+
+
+def _numbers(text: str) -> Counter[str]:
+    """Return the digits of each number; the marks between them differ between languages."""
+    text = _SPACED_DIGITS.sub("", _without_urls(text))
+    return Counter(
+        "".join(str(unicodedata.digit(c)) for c in match if c.isdecimal())
+        for match in _NUMBER.findall(text)
+    )
+
+
+def _urls(text: str) -> Counter[str]:
+    """Return URLs and e-mail addresses."""
+    return Counter(match.rstrip(_URL_END).casefold() for match in _URL.findall(text))
+
+
+def _without_urls(text: str) -> str:
+    """Return a text without URLs; punctuation after a URL is kept."""
+    return _URL.sub(lambda match: f" {match[0][len(match[0].rstrip(_URL_END)) :]}", text)
+
+
+def _punctuation(text: str) -> Counter[str]:
+    """Return punctuation marks that most languages use alike."""
+    text = _without_urls(text).rstrip()
+    marks = Counter(_MARKS[c] for c in text if c in _MARKS and _MARKS[c] not in _FINAL_MARKS)
+    last = _MARKS.get(text.rstrip(_CLOSING)[-1:])
+    if last in _FINAL_MARKS:
+        marks[last] += 1
+    return marks
+
+
+_ITEMS: Mapping[str, Callable[[str], Counter[str]]] = {
+    "number": _numbers,
+    "url": _urls,
+    "punctuation": _punctuation,
+}
+KINDS = ("number", "name", "url", "punctuation")
+
+
+def final_mark(text: str) -> str | None:
+    """Return the mark that ends a sentence, or None."""
+    return _MARKS.get(text.rstrip().rstrip(_CLOSING)[-1:])

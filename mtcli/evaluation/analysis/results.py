@@ -1,0 +1,129 @@
+"""Results of an analysis. All of them are plain data, ready for `dataclasses.asdict`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+# Findings about one sentence, in the order of the tables.
+FINDINGS: Mapping[str, str] = {
+    "empty": "no output",
+    "copied": "output equals the source, the reference does not",
+    "truncated": "ends without the final mark, under 80% of the reference",
+    "repetitive": "repeats a phrase four times or more in a row",
+    "too-short": "under half of the reference",
+    "too-long": "over twice the reference",
+    "number-lost": "a number of source and reference is missing",
+    "number-invented": "a number is in neither source nor reference",
+    "name-lost": "a name of source and reference is missing",
+    "name-invented": "an abbreviation is in neither source nor reference",
+    "url-lost": "a URL or e-mail address of source and reference is missing",
+    "url-invented": "a URL or e-mail address is in neither source nor reference",
+    "punctuation-lost": "a mark of source and reference is missing",
+    "punctuation-invented": "a mark is in neither source nor reference",
+    "source-in-training": "the source is also a training source",
+    "output-in-training": "the output is also a training target",
+}
+
+
+@dataclass(frozen=True)
+class FindingCount:
+    """Number of lines with a finding."""
+
+    finding: str  # key of FINDINGS
+    n_lines: int
+    share: float  # of all lines
+
+
+@dataclass(frozen=True)
+class ItemCount:
+    """Numbers, names, URLs or punctuation marks in the outputs of a system."""
+
+    kind: str  # "number", "name", "url", "punctuation"
+    n_expected: int  # in both source and reference
+    n_lost: int  # of the expected ones
+    n_output: int
+    n_invented: int  # of those in the output
+
+
+@dataclass(frozen=True)
+class GroupScore:
+    """Scores of a group of lines."""
+
+    label: str
+    n_lines: int
+    scores: dict[str, float]  # by metric: "bleu", "chrf"
+
+
+@dataclass(frozen=True)
+class WordRecall:
+    """Words of similar frequency in the training text: how many are translated correctly."""
+
+    label: str  # training frequency, such as "10-99"
+    n_reference: int
+    recall: float  # share of the reference words that the output has
+    n_output: int
+    precision: float  # share of the output words that the reference has
+
+
+@dataclass(frozen=True)
+class TrainingMatches:
+    """Lines that also occur in the training corpus."""
+
+    n_sources: int  # test sources that are training sources
+    n_references: int  # references that are training targets
+    n_outputs: int  # outputs that are training targets
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """Findings and scores of one line."""
+
+    findings: tuple[str, ...]  # keys of FINDINGS
+    scores: dict[str, float]  # "bleu" (with effective order) and "chrf" of the sentence
+
+
+@dataclass(frozen=True)
+class SystemAnalysis:
+    """Analysis of one system."""
+
+    name: str
+    length_ratio: float  # tokens of the output / tokens of the reference, as in BLEU
+    brevity_penalty: float
+    precisions: tuple[float, ...]  # n-gram precisions of BLEU, in percent
+    findings: tuple[FindingCount, ...]
+    items: tuple[ItemCount, ...]
+    by_length: tuple[GroupScore, ...]  # number of words of the source
+    by_frequency: tuple[GroupScore, ...]  # training frequency of the rarest reference word
+    by_document: tuple[GroupScore, ...]
+    by_training: tuple[GroupScore, ...]  # sources that do or do not occur in training
+    word_recall: tuple[WordRecall, ...]
+    matches: TrainingMatches | None
+    sentences: tuple[Sentence, ...]
+
+
+@dataclass(frozen=True)
+class LargestDifferences:
+    """Lines in which a system differs most from the baseline, by chrF of the sentence."""
+
+    system: str
+    baseline: str
+    better: tuple[int, ...]  # row numbers, from 0; the largest difference first
+    worse: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class TrainingInfo:
+    """Training text that the frequencies come from."""
+
+    origin: str  # name of a model or of a corpus
+    n_pairs: int | None  # None: unknown, because the corpus is streamed
+    n_counted: int  # pairs that were counted; fewer than n_pairs: a sample
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """Analysis of all systems on a test set."""
+
+    systems: tuple[SystemAnalysis, ...]
+    differences: tuple[LargestDifferences, ...]  # one per system except the baseline
+    training: TrainingInfo | None  # None: no word counts
+    notices: tuple[str, ...] = ()

@@ -1,0 +1,67 @@
+"""Attention maps of an evaluation report."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mtcli.errors import DataError, EngineError
+from mtcli.evaluation.results import Evaluation
+from mtcli.reporting.attention.compact import compact_map
+from mtcli.translation.translator import Translator
+
+_MAX_CHARACTERS = 300  # of a line that is chosen automatically: a map must fit on a screen
+
+
+def choose_map_lines(
+    evaluation: Evaluation, scores: Sequence[Sequence[float]], n: int
+) -> list[int]:
+    """Return `n` lines for attention maps, in their order in the test set.
+
+    The lines with the lowest score of the first system, those with the largest difference between
+    two systems, and the longest lines take turns. Very long lines are not chosen.
+    """
+    source = evaluation.test_set.source
+    if source is None:
+        return []
+    short = [i for i, text in enumerate(source) if text.strip() and len(text) <= _MAX_CHARACTERS]
+    columns = list(zip(*scores, strict=True))
+    rankings = [
+        sorted(short, key=lambda i: scores[0][i]),
+        sorted(short, key=lambda i: -len(source[i])),
+    ]
+    if len(scores) > 1:
+        rankings.insert(1, sorted(short, key=lambda i: min(columns[i]) - max(columns[i])))
+    in_turn = (line for lines in zip(*rankings, strict=True) for line in lines)
+    return sorted([*dict.fromkeys(in_turn)][:n])
+
+
+def describe_choice(n: int, *, is_comparison: bool) -> str:
+    """Return the rule of `choose_map_lines` as a sentence."""
+    different = "the largest differences between systems, " if is_comparison else ""
+    return (
+        f"Attention maps of {n:,} lines: in turn the lowest scores of the first system, "
+        f"{different}and the longest lines of up to {_MAX_CHARACTERS} characters."
+    )
+
+
+def trace_maps(
+    evaluation: Evaluation, translators: Mapping[int, Translator], lines: Sequence[int]
+) -> dict[int, dict[int, Any]]:
+    """Return the attention maps of `lines` for the systems that have a translator.
+
+    The models are forced to output the translations of the evaluation. Systems without attention,
+    such as ensembles, have no maps.
+    """
+    source = evaluation.test_set.source or ()
+    maps: dict[int, dict[int, Any]] = {line: {} for line in lines if line < len(source)}
+    for system, translator in translators.items():
+        hypotheses = evaluation.systems[system].hypotheses
+        for line, by_system in maps.items():
+            try:
+                traced = translator.attention(source[line], hypotheses[line])
+            except EngineError:
+                break
+            except DataError:  # the line is longer than the model supports
+                continue
+            if traced.parts:
+                by_system[system] = compact_map(traced.parts[0].map())
+    return {line: by_system for line, by_system in maps.items() if by_system}

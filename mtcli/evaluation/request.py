@@ -1,0 +1,181 @@
+"""The evaluation that one `mtcli evaluate` command requests."""
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from mtcli.config.metrics import MetricOptions, TestOptions
+from mtcli.config.search import EngineOptions, SearchOptions
+from mtcli.data.formats.base import UNKNOWN_LANGUAGES, Languages
+from mtcli.errors import DataError, OptionsError
+from mtcli.evaluation.analysis.analyze import analyze
+from mtcli.evaluation.analysis.results import Analysis
+from mtcli.evaluation.analysis.training_text import (
+    TrainingText,
+    read_saved_counts,
+    read_training_corpus,
+)
+from mtcli.evaluation.evaluate import System, score_systems, translate_test_set
+from mtcli.evaluation.results import Decoding, Evaluation, TestSet
+from mtcli.evaluation.scores import build_metrics, resolve_tokenizer
+from mtcli.evaluation.test_sets import (
+    NamedTestSet,
+    load_named_test_set,
+    read_test_set,
+)
+from mtcli.files import write_file
+from mtcli.model_dir.saved_tree import saved_languages
+from mtcli.model_dir.tags import model_tags
+from mtcli.tokenizer import load_tokenizers
+from mtcli.translation.pipeline import OnProgress
+from mtcli.translation.translator import Translator
+
+
+@dataclass(frozen=True)
+class EvaluationRequest:
+    """Systems, test set and options of an evaluation; the first system is the baseline."""
+
+    models: tuple[Path, ...] = ()  # translate the source; or:
+    hypotheses: tuple[Path, ...] = ()  # files of translations
+    files: tuple[str, ...] = ()  # of the test set: source (for models), references; or one corpus
+    named: NamedTestSet | None = None  # test set of sacreBLEU, instead of `files`
+    languages: Languages = UNKNOWN_LANGUAGES
+    outputs: tuple[Path, ...] = ()  # files to write the translations of the models to
+    metrics: MetricOptions = MetricOptions()
+    test: TestOptions = TestOptions()
+    engine: EngineOptions = EngineOptions()
+    search: Mapping[str, Any] = field(default_factory=dict)  # replaces options of the models
+    to: str | None = None  # target language, for models that have several
+    tag: str | None = None  # tag of the source, for models that have it
+    has_analysis: bool = False
+    train_corpora: tuple[str, ...] = ()  # for the analysis; empty: word counts of the models
+
+    def __post_init__(self) -> None:
+        SearchOptions(**self.search)  # raises `OptionsError` for values out of range
+        paths = self.models or self.hypotheses
+        repeated = [str(path) for i, path in enumerate(paths) if path in paths[:i]]
+        if repeated:
+            raise OptionsError(f"{repeated[0]} is given twice", hint="compare different systems")
+        if self.outputs and len(self.outputs) != len(self.models):
+            raise OptionsError(
+                f"{len(self.outputs)} output files for {len(self.models)} models",
+                hint="give one --output per model, in the same order",
+            )
+
+
+@dataclass(frozen=True)
+class Listener:
+    """Functions that an evaluation calls as it proceeds; by default, they do nothing."""
+
+    notify: Callable[[str], None] = lambda _: None
+    # Called with the name of a model and the number of lines that it will translate.
+    progress: Callable[[str, int], AbstractContextManager[OnProgress | None]] = lambda *_: (
+        nullcontext()
+    )
+
+
+def run_evaluation(request: EvaluationRequest, listener: Listener = Listener()) -> Evaluation:
+    """Read the test set, translate it with each model, score and compare the results.
+
+    Problems with any of the models, files and metrics are reported before the first translation.
+    """
+    languages = _model_languages(request)
+    if request.named:
+        loaded = load_named_test_set(request.named, listener.notify)
+    else:
+        has_source = bool(request.models)
+        loaded = read_test_set(request.files, languages, listener.notify, has_source=has_source)
+    test_set = loaded.test_set
+    systems = [System(str(path), loaded.read_hypotheses(path)) for path in request.hypotheses]
+    metrics, _ = resolve_tokenizer(request.metrics, test_set.languages.target)
+    build_metrics(metrics)
+    _check_outputs(request)
+    choices = [_choose_tags(model, request) for model in request.models]
+    for i, (model, choice) in enumerate(zip(request.models, choices, strict=True)):
+        system = _translate(model, choice, test_set, request, listener)
+        if request.outputs:
+            write_file(request.outputs[i], "".join(f"{line}\n" for line in system.hypotheses))
+        systems.append(system)
+    evaluation = score_systems(systems, test_set, request.metrics, request.test)
+    if request.has_analysis:
+        evaluation = replace(evaluation, analysis=_analyze(evaluation, request))
+    for text in evaluation.notices:
+        listener.notify(text)
+    return evaluation
+
+
+def _analyze(evaluation: Evaluation, request: EvaluationRequest) -> Analysis:
+    """Analyze the translations with the training corpus or with the word counts of the models."""
+    test_set, systems = evaluation.test_set, evaluation.systems
+    if request.train_corpora:
+        training: TrainingText | None = read_training_corpus(
+            request.train_corpora, test_set.languages, test_set, systems
+        )
+    else:
+        training = read_saved_counts(request.models, test_set, systems)
+    return analyze(test_set, systems, training, request.metrics)
+
+
+def _model_languages(request: EvaluationRequest) -> Languages:
+    """Return the languages of the first model, unless the user specifies them; check all models."""
+    found = [saved_languages(model) for model in request.models]
+    model = found[0] if found else UNKNOWN_LANGUAGES
+    languages = request.languages
+    return Languages(languages.source or model.source, languages.target or model.target)
+
+
+def _check_outputs(request: EvaluationRequest) -> None:
+    """Raise `DataError` if a file of translations would replace an input."""
+    inputs = [Path(name) for name in request.files]
+    for path in request.outputs:
+        if path.exists() and any(other.exists() and path.samefile(other) for other in inputs):
+            raise DataError(f"{path} is also an input", hint="choose another --output")
+
+
+@dataclass(frozen=True)
+class _TagChoice:
+    """Target language and tag for one model."""
+
+    to: str | None
+    tag: str | None
+
+
+def _choose_tags(model: Path, request: EvaluationRequest) -> _TagChoice:
+    """Return the target language and the tag for a model; raise `EngineError` if it lacks them.
+
+    In a comparison, a model without several target languages or tags ignores them.
+    """
+    tags = model_tags(model, load_tokenizers(model))
+    is_only = len(request.models) == 1
+    choice = _TagChoice(
+        request.to if tags.languages or is_only else None,
+        request.tag if tags.tags or is_only else None,
+    )
+    tags.symbols(choice.to, choice.tag)
+    return choice
+
+
+def _translate(
+    model: Path,
+    choice: _TagChoice,
+    test_set: TestSet,
+    request: EvaluationRequest,
+    listener: Listener,
+) -> System:
+    translator = Translator(model, engine=request.engine, to=choice.to, tag=choice.tag)
+    options = replace(translator.options, n_best=1, **request.search)
+    with listener.progress(str(model), len(test_set)) as on_progress:
+        system = translate_test_set(translator, test_set, options, on_progress)
+    if system.decoding:
+        listener.notify(f"{model}: {describe_decoding(system.decoding)}")
+    return system
+
+
+def describe_decoding(decoding: Decoding) -> str:
+    """Return engine, beam size and speed as text."""
+    return (
+        f"{decoding.engine}, beam size {decoding.beam_size}, {decoding.n_lines:,} lines in "
+        f"{decoding.seconds:.1f} s, {decoding.lines_per_second:,.0f} lines/s"
+    )

@@ -1,0 +1,171 @@
+"""Results of an evaluation: test set, systems with their scores, comparison.
+
+All of them are plain data. `Evaluation.to_json` gives the same to programs; `tables.py` formats
+it for people.
+"""
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from mtcli.data.formats.base import UNKNOWN_LANGUAGES, Languages
+from mtcli.reporting.events import Score, Scores
+
+SIGNIFICANCE_LEVEL = 0.05
+
+__all__ = [
+    "SIGNIFICANCE_LEVEL",
+    "Comparison",
+    "Decoding",
+    "Difference",
+    "Evaluation",
+    "Score",
+    "Scores",
+    "SystemResult",
+    "TestSet",
+]
+
+
+@dataclass(frozen=True)
+class TestSet:
+    """A test set: source lines, references, and the document id of each line."""
+
+    __test__ = False  # pytest must not collect this class
+
+    name: str
+    source: tuple[str, ...] | None  # None: only translations are scored
+    references: tuple[tuple[str, ...], ...]  # one or more, each with one line per source line
+    documents: tuple[str, ...] | None = None  # None: the format has no documents
+    languages: Languages = UNKNOWN_LANGUAGES
+
+    def __len__(self) -> int:
+        return len(self.references[0])
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How a model translated the test set."""
+
+    engine: str  # "ctranslate2" or "torch"
+    beam_size: int
+    n_lines: int
+    seconds: float  # from the first line to the last, without loading the model
+    cpu_seconds: float  # of all threads of this process
+    model_bytes: int  # size of the weights that the engine loaded
+    memory_bytes: int = 0  # peak memory of this process during the translation; 0: unknown
+
+    @property
+    def lines_per_second(self) -> float:
+        """Speed of the translation."""
+        return self.n_lines / self.seconds if self.seconds else 0.0
+
+
+@dataclass(frozen=True)
+class SystemResult:
+    """Translations of the test set by one system, and their scores."""
+
+    name: str  # model directory or file of translations
+    hypotheses: tuple[str, ...]
+    scores: Scores  # by name of the metric: "bleu", "chrf"
+    decoding: Decoding | None = None  # None: the translations come from a file
+
+    @property
+    def signatures(self) -> dict[str, str]:
+        """The signature of each metric."""
+        return {name: score.signature for name, score in self.scores.items()}
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Difference between a system and the baseline in one metric."""
+
+    system: str
+    metric: str  # key of `SystemResult.scores`
+    difference: float  # score of the system minus score of the baseline
+    p_value: float
+
+    @property
+    def is_significant(self) -> bool:
+        """Whether the p-value is below 0.05; sacreBLEU's is also small if nothing differs."""
+        return self.p_value < SIGNIFICANCE_LEVEL and self.difference != 0
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Paired significance test of each system against the baseline."""
+
+    baseline: str
+    method: str  # "bootstrap" or "randomization"
+    n_trials: int
+    seed: int
+    signatures: dict[str, str]  # by metric; they include the method, its trials and its seed
+    differences: tuple[Difference, ...]  # one per system and metric
+
+    def find(self, system: str, metric: str) -> Difference | None:
+        """Return the difference of a system in a metric; None for the baseline."""
+        found = (d for d in self.differences if (d.system, d.metric) == (system, metric))
+        return next(found, None)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Scores of one or more systems on a test set; the first system is the baseline."""
+
+    test_set: TestSet
+    systems: tuple[SystemResult, ...]
+    comparison: Comparison | None = None  # None: one system
+    analysis: Any = None  # dataclass with the result of --analysis; None: not requested
+    notices: tuple[str, ...] = ()  # facts that the user should know, such as the tokenizer of BLEU
+
+    @property
+    def scores(self) -> Scores:
+        """Scores of the first system, by metric name, with 95% confidence intervals."""
+        return self.systems[0].scores
+
+    @property
+    def signatures(self) -> dict[str, str]:
+        """The signature of each metric of the first system."""
+        return self.systems[0].signatures
+
+    @property
+    def hypotheses(self) -> tuple[str, ...]:
+        """Translations of the first system."""
+        return self.systems[0].hypotheses
+
+    def __str__(self) -> str:
+        from mtcli.evaluation.tables import format_text  # imports this module
+
+        return format_text(self)
+
+    def to_json(self) -> str:
+        """Return test set, systems, comparison and analysis as a JSON object, without texts."""
+        return json.dumps(self.to_dict(), ensure_ascii=False, indent=1)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the content of `to_json`."""
+        test_set = self.test_set
+        return {
+            "test_set": {
+                "name": test_set.name,
+                "lines": len(test_set),
+                "references": len(test_set.references),
+                "documents": len(set(test_set.documents)) if test_set.documents else None,
+                "source_lang": test_set.languages.source,
+                "target_lang": test_set.languages.target,
+            },
+            "systems": [_system_as_dict(system) for system in self.systems],
+            "comparison": asdict(self.comparison) if self.comparison else None,
+            "analysis": asdict(self.analysis) if self.analysis else None,
+            "notices": list(self.notices),
+        }
+
+
+def _system_as_dict(system: SystemResult) -> dict[str, Any]:
+    decoding = system.decoding
+    return {
+        "name": system.name,
+        "scores": {name: asdict(score) for name, score in system.scores.items()},
+        "decoding": asdict(decoding) | {"lines_per_second": decoding.lines_per_second}
+        if decoding
+        else None,
+    }

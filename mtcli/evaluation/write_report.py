@@ -1,0 +1,47 @@
+"""Writing of the report that `mtcli evaluate --report` requests."""
+
+from collections.abc import Callable, Sequence
+
+from mtcli.config.report import ReportOptions
+from mtcli.evaluation.report import ReportContent, evaluation_page
+from mtcli.evaluation.report_maps import choose_map_lines, describe_choice, trace_maps
+from mtcli.evaluation.request import EvaluationRequest
+from mtcli.evaluation.results import Evaluation
+from mtcli.evaluation.sentences import score_sentences
+from mtcli.reporting.pages import write_page
+from mtcli.translation.translator import Translator
+
+
+def write_report(
+    evaluation: Evaluation,
+    request: EvaluationRequest,
+    options: ReportOptions,
+    notify: Callable[[str], None] = lambda _: None,
+) -> None:
+    """Write the report of an evaluation, with attention maps if models translated the test set."""
+    scores = score_sentences(evaluation)
+    lines, rule = _choose_lines(evaluation, scores, options, notify)
+    models = request.models if lines else ()
+    translators = {i: Translator(model, engine=request.engine) for i, model in enumerate(models)}
+    maps = trace_maps(evaluation, translators, lines)
+    content = ReportContent(scores, maps=maps, map_rule=rule if maps else "")
+    write_page(options.path, evaluation_page(evaluation, request.metrics, content))
+    notify(f"report: {options.path}")
+
+
+def _choose_lines(
+    evaluation: Evaluation,
+    scores: Sequence[Sequence[float]],
+    options: ReportOptions,
+    notify: Callable[[str], None],
+) -> tuple[list[int], str]:
+    """Return the indexes of the lines with attention maps, and the rule as a sentence."""
+    n = len(evaluation.test_set)
+    if options.map_lines:
+        for number in options.map_lines:
+            if number > n:
+                notify(f"warning: there is no line {number:,} for --map-line: {n:,} lines")
+        lines = sorted({number - 1 for number in options.map_lines if number <= n})
+        return lines, f"Attention maps of {len(lines):,} lines, chosen by number."
+    lines = choose_map_lines(evaluation, scores, options.n_maps)
+    return lines, describe_choice(len(lines), is_comparison=len(scores) > 1)

@@ -1,0 +1,1 @@
+"""Attention maps: data, text, pictures and HTML."""

@@ -1,0 +1,27 @@
+"""Attention maps as small JSON values, which `templates/attention_map.js` draws."""
+
+import string
+from typing import Any
+
+import numpy as np
+
+from mtcli.reporting.attention.maps import AttentionMap, Floats, piece_labels
+
+# One character for each weight, in 64 levels. The script has the same list.
+_LEVELS = np.array(list(string.ascii_uppercase + string.ascii_lowercase + string.digits + "-_"))
+
+
+def compact_map(attention_map: AttentionMap) -> dict[str, Any]:
+    """Return labels, title and rounded weights of a map: about one byte for each weight."""
+    return {
+        "title": attention_map.title,
+        "rows": list(piece_labels(attention_map.rows)),
+        "columns": list(piece_labels(attention_map.columns)),
+        "weights": [encode_weights(row) for row in attention_map.weights],
+    }
+
+
+def encode_weights(weights: Floats) -> str:
+    """Return weights of any shape as one string, in row-major order, one character each."""
+    levels = np.rint(np.clip(weights, 0, 1) * (len(_LEVELS) - 1)).astype(int)
+    return "".join(_LEVELS[levels].ravel())

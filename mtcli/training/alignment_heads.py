@@ -1,0 +1,128 @@
+"""Choice of the attention heads that give the word alignment, at the end of training.
+
+The choice needs no gold alignments. IBM Model 1, estimated on the training set, links target pieces
+of the dev set to source pieces. Heads are good if they attend to these source pieces most.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F  # noqa: N812  (PyTorch's convention)
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mtcli.config.base import AlignmentHeads
+from mtcli.data.batches import pad
+from mtcli.data.encoding import EncodedCorpus
+from mtcli.export.shortlist import Lexicon, estimate_lexicon
+from mtcli.models.base import TranslationModel
+
+_MAX_PAIRS = 200  # dev pairs
+_BATCH_SIZE = 16
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class AlignmentChoice:
+    """The chosen heads, and how often they agree with IBM Model 1."""
+
+    heads: AlignmentHeads
+    n_agreeing: int
+    n_links: int
+
+    def summary(self) -> str:
+        """Describe the layer, the heads and their agreement with IBM Model 1 in one line."""
+        heads = ", ".join(str(head + 1) for head in self.heads.heads)
+        share = self.n_agreeing / self.n_links
+        return (
+            f"layer {self.heads.layer + 1}, heads {heads}; agrees with IBM Model 1 on {share:.0%} "
+            f"of {self.n_links:,} dev pieces"
+        )
+
+
+def choose_alignment_heads(
+    model: TranslationModel[Any], train_set: EncodedCorpus, dev_set: EncodedCorpus
+) -> AlignmentChoice | None:
+    """Return the heads whose mean attention agrees with IBM Model 1.
+
+    The candidates of a layer are its best head, the mean of its two best heads, and so on. Of all
+    candidates within one standard error of the best one, choose the one with the most heads, then
+    the one that agrees most often: the mean of more heads is less noisy than Model 1 can measure.
+    Return None if the model has a single head or none, or if Model 1 finds no links.
+    """
+    rows = [i for i in range(len(dev_set)) if len(dev_set.source[i]) > 1][:_MAX_PAIRS]
+    if not rows:
+        return None
+    target_size = 1 + max(int(train_set.target.values.max()), int(dev_set.target.values.max()))
+    model_1 = _Model1(estimate_lexicon(train_set, target_size, max_chunks=1), target_size)
+    pairs = [(dev_set.source[i].astype(np.int64), dev_set.target[i].astype(np.int64)) for i in rows]
+    n_columns = max(len(source) for source, _ in pairs) - 1
+    weights, expected = [], []
+    for (source, target), attention in zip(pairs, _attentions(model, pairs), strict=False):
+        positions, links = model_1.links(source[:-1], target[:-1])
+        rows_of_links = attention[:, :, positions, : len(source) - 1]  # [L, H, n, S]
+        weights.append(F.pad(rows_of_links, (0, n_columns - len(source) + 1)))
+        expected.append(torch.from_numpy(links))
+    if not weights or weights[0].shape[:2] == (1, 1) or not sum(map(len, expected)):
+        return None
+    return _best_heads(torch.cat(weights, dim=2), torch.cat(expected))
+
+
+class _Model1:
+    """Links of IBM Model 1 (Brown et al. 1993) between the pieces of a sentence pair."""
+
+    def __init__(self, lexicon: Lexicon, target_size: int) -> None:
+        keys = lexicon.sources * target_size + lexicon.targets
+        order = np.argsort(keys, kind="stable")
+        self._keys, self._probabilities = keys[order], lexicon.probabilities[order]
+        self._target_size = target_size
+
+    def links(self, source: Ints, target: Ints) -> tuple[Ints, Ints]:
+        """Return target positions and the source positions that they are linked to.
+
+        A source piece that occurs twice has no links, because Model 1 knows no positions.
+        """
+        keys = source * self._target_size + target[:, None]  # [T, S]
+        places = np.searchsorted(self._keys, keys).clip(max=len(self._keys) - 1)
+        is_known = self._keys[places] == keys
+        probabilities = np.where(is_known, self._probabilities[places], 0.0)
+        best = probabilities.argmax(axis=1)
+        pieces, counts = np.unique(source, return_counts=True)
+        is_linked = (probabilities.max(axis=1) > 0) & ~np.isin(source[best], pieces[counts > 1])
+        return np.flatnonzero(is_linked), best[is_linked]
+
+
+@torch.inference_mode()
+def _attentions(
+    model: TranslationModel[Any], pairs: Sequence[tuple[Ints, Ints]]
+) -> Iterator[Tensor]:
+    """Yield the attention [L, H, T, S] from target to source of each pair."""
+    special, device = model.special, next(model.parameters()).device
+    for start in range(0, len(pairs), _BATCH_SIZE):
+        batch = pairs[start : start + _BATCH_SIZE]
+        source = pad([source.tolist() for source, _ in batch], special.pad).to(device)
+        inputs = [[special.bos, *target[:-1].tolist()] for _, target in batch]
+        weights = model.attention_weights(source, pad(inputs, special.pad).to(device))
+        if weights is None:
+            return
+        yield from weights.to_source.cpu().unbind()
+
+
+def _best_heads(weights: Tensor, expected: Tensor) -> AlignmentChoice:
+    """Return the best candidate for weights [L, H, n, S] of n target pieces and their links [n]."""
+    candidates = []
+    for layer, heads in enumerate(weights):
+        single = (heads.argmax(dim=-1) == expected).sum(dim=-1).tolist()  # [H]
+        ranked = sorted(range(len(heads)), key=lambda head: -single[head])  # noqa: B023
+        sums = heads[ranked].cumsum(dim=0)  # of the best head, the two best heads, and so on
+        counts = (sums.argmax(dim=-1) == expected).sum(dim=-1).tolist()
+        candidates += [(n, k, layer, ranked[:k]) for k, n in enumerate(counts, start=1)]
+    best, n = max(candidates)[0], len(expected)
+    least = best - math.sqrt(best * (n - best) / n)  # one standard error of a binomial count
+    _, n_agreeing, layer, chosen = max((k, c, i, h) for c, k, i, h in candidates if c >= least)
+    return AlignmentChoice(AlignmentHeads(layer, tuple(sorted(chosen))), n_agreeing, n)

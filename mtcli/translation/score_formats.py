@@ -1,0 +1,96 @@
+"""Output lines of scored pairs: text, tsv and jsonl; and the totals."""
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from mtcli.tokenizer import replace_surrogates
+from mtcli.translation.scoring import Pair, PairScore, ScoreTotals
+
+_DIGITS = 4
+
+
+@dataclass(frozen=True)
+class ScoreFormat:
+    """Formats scored pairs, one per line."""
+
+    name: str = "text"  # text: the score; tsv and jsonl: also tokens, source and target
+    length_penalty: float = 0.0
+    with_tokens: bool = False
+
+    def format_line(self, pair: Pair, score: PairScore) -> str:
+        """Return the output line of a pair, without a trailing newline."""
+        value = score.score(self.length_penalty)
+        if self.name == "jsonl":
+            return self._to_json(pair, score, value)
+        if self.name == "text":
+            return f"{value:.{_DIGITS}f}"
+        cells = [f"{value:.{_DIGITS}f}", str(len(score.tokens)), pair.source, pair.target]
+        if self.with_tokens:
+            cells += [" ".join(score.tokens), " ".join(f"{x:.{_DIGITS}f}" for x in score.log_probs)]
+        return "\t".join(cell.replace("\t", " ") for cell in cells)
+
+    def _to_json(self, pair: Pair, score: PairScore, value: float) -> str:
+        fields: dict[str, Any] = {
+            "source": replace_surrogates(pair.source),
+            "target": replace_surrogates(pair.target),
+            "score": _to_number(value),
+            "n_tokens": len(score.tokens),
+        }
+        if self.with_tokens:
+            fields["tokens"] = score.tokens
+            fields["log_probs"] = [round(x, _DIGITS) for x in score.log_probs]
+        if warnings := list(_warnings(score)):
+            fields["warnings"] = warnings
+        return json.dumps(fields, ensure_ascii=False)
+
+
+def format_totals(totals: ScoreTotals) -> str:
+    """Return one line with the totals, such as for standard error."""
+    n_scored = totals.n_pairs - totals.n_overlong
+    return (
+        f"{n_scored:,} pairs scored, {totals.n_tokens:,} tokens: log-probability "
+        f"{totals.log_prob:.{_DIGITS}f}, perplexity {totals.perplexity:.{_DIGITS}g} per token, "
+        f"{totals.bits_per_character:.{_DIGITS}g} bits per character"
+    )
+
+
+def totals_to_json(totals: ScoreTotals) -> str:
+    """Return the totals as a JSON object; a value that is not defined is null."""
+    return json.dumps(
+        {
+            "n_pairs": totals.n_pairs,
+            "n_overlong": totals.n_overlong,
+            "n_blank": totals.n_blank,
+            "n_tokens": totals.n_tokens,
+            "n_characters": totals.n_characters,
+            "log_prob": _to_number(totals.log_prob),
+            "perplexity": _to_number(totals.perplexity),
+            "bits_per_character": _to_number(totals.bits_per_character),
+        }
+    )
+
+
+def notices(totals: ScoreTotals, max_pieces: int) -> Iterator[str]:
+    """Yield a message for each kind of pair that needs a warning."""
+    if totals.n_overlong:
+        yield (
+            f"{totals.n_overlong} of {totals.n_pairs} pairs have more than {max_pieces} pieces on "
+            "a side and the score -inf; they do not count in the totals; see --max-pieces"
+        )
+    if totals.n_blank:
+        yield f"{totals.n_blank} of {totals.n_pairs} pairs have a blank source or target"
+
+
+def _warnings(score: PairScore) -> Iterator[str]:
+    if score.is_overlong:
+        yield "overlong"
+    if score.is_blank:
+        yield "blank"
+
+
+def _to_number(value: float) -> float | None:
+    """Return a rounded number, or None for infinity and NaN, which JSON cannot represent."""
+    return round(value, _DIGITS) if math.isfinite(value) else None

@@ -1,0 +1,337 @@
+"""The evaluation report, in a real browser where possible."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from browser import overflowing_elements
+from evaluations import HOSTILE, make_evaluation, make_hostile_evaluation, with_analysis
+from mtcli.cli import app
+from mtcli.evaluation.report import ReportContent, evaluation_page
+from mtcli.evaluation.report_maps import choose_map_lines
+from mtcli.evaluation.sentences import sentence_scores, short_names
+from parsed_page import Page
+
+MAP = {
+    "title": "cross-attention, layer 2, mean of all heads",
+    "rows": ["Satz", "-1", "</s>"],
+    "columns": ["source", "<b>1</b>"],
+    "weights": ["A_", "gg", "_A"],
+}
+CONTENT = ReportContent(None, {10: {0: MAP, 1: MAP}}, "Attention maps of 1 line.")
+
+
+@pytest.fixture(scope="module")
+def report() -> str:
+    evaluation = with_analysis(make_evaluation(), "number-lost", {3, 10, 20})
+    return evaluation_page(evaluation, content=CONTENT)
+
+
+@pytest.fixture(scope="module")
+def hostile_report() -> str:
+    return evaluation_page(make_hostile_evaluation())
+
+
+def line_numbers(page) -> list[int]:
+    texts = page.locator("#sentence-list h3 > span:first-child").all_inner_texts()
+    return [int(text.removeprefix("Line ")) for text in texts]
+
+
+def second_scores(page) -> list[float]:
+    texts = page.locator("#sentence-list dl .score:text('chrF')").all_inner_texts()
+    return [float(text.split()[1]) for text in texts[1::2]]
+
+
+def test_the_report_shows_scores_and_comparison_without_a_script(open_page, report):
+    page = open_page(report, script=False)
+    text = page.locator("body").inner_text()
+    for expected in (
+        "test.en, en to de, 60 lines",
+        "40.00 ± 1.50",
+        "-10.00",
+        "0.0010",
+        "requires JavaScript",
+    ):
+        assert expected in text
+    assert not page.locator("#sentence-browser").is_visible()
+
+
+def test_sentences_are_sorted_by_score_and_by_difference(open_page, report):
+    page = open_page(report)
+    assert page.locator("#sort").input_value() == "difference"
+    most_wrong = {7, 14, 21, 28, 35, 42, 49, 56}  # six wrong words
+    assert set(line_numbers(page)[:8]) == most_wrong
+    page.select_option("#sort", "highest-1")
+    highest = second_scores(page)
+    page.select_option("#sort", "lowest-1")
+    lowest = second_scores(page)
+    assert highest == sorted(highest, reverse=True)
+    assert lowest == sorted(lowest)
+    assert highest[0] > lowest[0]
+    page.select_option("#sort", "line")
+    assert line_numbers(page) == [*range(1, 26)]
+    page.select_option("#sort", "worse-1")
+    assert second_scores(page) == lowest
+
+
+def test_search_finds_text_of_every_side_and_line_numbers(open_page, report):
+    page = open_page(report)
+    status = page.locator("#status")
+    for query, n in (("NUMBER 17 WITH", 1), ("satz 17 ", 1), ("falsch", 51), ("#17", 1)):
+        page.fill("#search", query)
+        page.wait_for_function(
+            "n => document.getElementById('status').textContent.startsWith(`${n} of 60 `)", arg=n
+        )
+    assert line_numbers(page) == [17]
+    page.fill("#search", "not in any line")
+    page.wait_for_function("() => document.getElementById('status').textContent.startsWith('no ')")
+    assert line_numbers(page) == []
+    page.fill("#search", "")
+    page.wait_for_function("() => document.getElementById('status').textContent.startsWith('60 ')")
+    assert "showing 1 to 25" in status.inner_text()
+
+
+def test_filters_show_the_lines_with_a_finding(open_page, report):
+    page = open_page(report)
+    options = page.locator("#filter option").all_inner_texts()
+    assert "number-lost (3)" in options
+    assert not any("empty" in option for option in options)  # no line has it
+    page.select_option("#filter", label="number-lost (3)")
+    assert sorted(line_numbers(page)) == [4, 11, 21]
+    assert page.locator(".badge").all_inner_texts() == ["number-lost"] * 3
+    page.select_option("#filter", "map")
+    assert line_numbers(page) == [11]
+    page.select_option("#filter", "different")
+    assert "51 of 60" in page.locator("#status").inner_text()
+
+
+def test_the_tables_of_the_analysis_are_in_the_report(open_page, report):
+    page = open_page(report)
+    page.get_by_text("Length and n-gram precision").click()
+    assert "length ratio" in page.locator("body").inner_text()
+    without = open_page(evaluation_page(make_evaluation()))
+    assert without.locator("h2", has_text="Analysis").count() == 0
+    assert "With --analysis, the report can select problems" in without.locator("body").inner_text()
+
+
+def test_words_that_differ_are_marked(open_page, report):
+    page = open_page(report)
+    page.fill("#search", "#3")
+    page.wait_for_selector("#line-3")
+    assert page.locator("mark").all_inner_texts() == ["falsch", "falsch"]
+    page.select_option("#mark", "system")
+    assert page.locator("mark").all_inner_texts() == ["falsch", "falsch"]
+    page.select_option("#mark", "none")
+    assert page.locator("mark").count() == 0
+    assert (
+        "Satz 2 eins zwei drei vier fünf falsch falsch"
+        in page.locator("#sentence-list").inner_text()
+    )
+
+
+def test_an_attention_map_opens(open_page, report):
+    page = open_page(report)
+    page.select_option("#filter", "map")
+    assert page.locator("table.attention").count() == 0
+    page.get_by_text("Attention of second").click()
+    table = page.locator("table.attention")
+    assert table.locator("thead th").all_inner_texts() == MAP["columns"]
+    assert table.locator("tbody th").all_inner_texts() == MAP["rows"]
+    assert table.locator("tbody td").all_text_contents() == [
+        "0%",
+        "100%",
+        "51%",
+        "51%",
+        "100%",
+        "0%",
+    ]
+
+
+def test_the_browser_works_with_the_keyboard_only(open_page, report):
+    page = open_page(report)
+
+    def tab_to(selector: str) -> None:
+        for _ in range(60):
+            page.keyboard.press("Tab")
+            if page.evaluate("selector => document.activeElement.matches(selector)", selector):
+                return
+        pytest.fail(f"Tab does not reach {selector}")
+
+    tab_to("#search")
+    page.keyboard.type("#11")
+    page.keyboard.press("Enter")
+    assert line_numbers(page) == [11]
+    tab_to("details summary")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("table.attention")
+    page.reload()
+    tab_to("#sort")
+    page.keyboard.type("line")
+    assert line_numbers(page)[0] == 1
+    tab_to("#next")
+    page.keyboard.press("Enter")
+    assert line_numbers(page) == [*range(26, 51)]
+    assert page.evaluate("document.activeElement.id") == "line-26"
+    outline = page.locator("#search").evaluate(
+        "element => { element.focus(); return getComputedStyle(element).outlineStyle; }"
+    )
+    assert outline == "solid"
+
+
+@pytest.mark.parametrize("is_dark", [False, True])
+@pytest.mark.parametrize("width", [320, 1280])
+def test_hostile_text_is_shown_as_text(open_page, hostile_report, width, is_dark):
+    page = open_page(hostile_report, width=width, is_dark=is_dark)
+    text = page.locator("body").inner_text()
+    assert "<script>alert('x')</script><img src=http://example.org/x.png" in text
+    assert "</script><script>window.hacked = true</script><!--" in text
+    assert "\N{REPLACEMENT CHARACTER}[31mcontrol" in text
+    assert page.evaluate("window.hacked") is None
+    assert page.locator("img").count() == 0
+    assert overflowing_elements(page) == []
+
+
+def test_a_long_line_is_cut_until_the_user_asks_for_it(open_page, hostile_report):
+    page = open_page(hostile_report)
+    shown = page.locator("#sentence-list").inner_text()
+    assert "x" * 500 in shown
+    assert "x" * 700 not in shown
+    page.get_by_text("Show all 100,000 characters").first.click()
+    assert "x" * 100_000 in page.locator("#sentence-list").inner_text()
+    assert overflowing_elements(page) == []
+
+
+def test_a_report_needs_no_source_no_decoding_and_no_second_system(open_page):
+    evaluation = make_evaluation(3, n_systems=1)
+    system = replace(evaluation.systems[0], decoding=None)
+    test_set = replace(evaluation.test_set, source=None)
+    page = open_page(evaluation_page(replace(evaluation, systems=(system,), test_set=test_set)))
+    text = page.locator("body").inner_text()
+    assert "40.00" in text
+    assert "Length of the reference in words" in text
+    assert "Comparison" not in text
+    assert "source" not in page.locator("#sentence-list").inner_text()
+    assert line_numbers(page) == [1, 2, 3]
+
+
+def test_hostile_text_adds_no_elements_to_the_report(hostile_report):
+    page = Page(hostile_report)
+    assert [a.get("type") for a in page.attributes_of("script")].count("application/json") == 1
+    assert not any(name == "img" for name, _ in page.tags)
+    for _, attributes in page.tags:
+        assert not {"src", "href", "srcset", "action", "onerror"} & set(attributes)
+
+
+def test_sentence_scores_are_those_of_sacrebleu():
+    scores = sentence_scores(["ein Hund", "eine Katze"], [["ein Hund", "eine Maus"]])
+    assert scores[0] == pytest.approx(100)
+    assert 0 < scores[1] < 100
+    assert sentence_scores(HOSTILE, [HOSTILE])
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["runs/a", "runs/b"], ["a", "b"]),
+        (["/x/runs/a/", "/x/runs/b"], ["a", "b"]),
+        (["a/x", "b/x"], ["a/x", "b/x"]),
+        (["runs/a"], ["a"]),
+        (["same", "same"], ["same", "same"]),
+        (["/", ""], ["/", ""]),
+    ],
+)
+def test_names_lose_the_directories_that_all_share(names, expected):
+    assert short_names(names) == expected
+
+
+@pytest.fixture
+def files(tmp_path) -> list[Path]:
+    """Return source, reference and a file of translations; the copying model outputs the source."""
+    texts = [
+        ["the man sees", "my dog likes bread", "the woman", ""],
+        ["der Mann sieht", "my dog likes bread", "die Frau", "leer"],
+        ["der Mann", "<b>mein Hund</b>", "", "leer"],
+    ]
+    paths = [tmp_path / name for name in ("test.en", "test.de", "<i>output.de")]
+    for path, lines in zip(paths, texts, strict=True):
+        path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return paths
+
+
+def run(*arguments: object):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def test_evaluate_writes_a_report_with_attention_maps(open_page, tmp_path, copying_model, files):
+    path = tmp_path / "report.html"
+    result = run("evaluate", copying_model, *files[:2], "--report", path, "--maps", 2)
+    assert result.exit_code == 0, result.stderr
+    assert f"report: {path}" in result.stderr
+    page = open_page(path.read_text(encoding="utf-8"))
+    page.select_option("#filter", "map")
+    assert "2 of 4 sentences" in page.locator("#status").inner_text()
+    page.get_by_text("Attention", exact=True).first.click()
+    assert page.locator("table.attention tbody tr").count() >= 2
+
+
+def test_the_user_chooses_the_lines_with_maps(open_page, tmp_path, copying_model, files):
+    path = tmp_path / "report.html"
+    lines = ["--map-line", 3, "--map-line", 1, "--map-line", 99]
+    result = run("evaluate", copying_model, *files[:2], "--report", path, *lines)
+    assert result.exit_code == 0, result.stderr
+    assert "warning: there is no line 99 for --map-line: 4 lines" in result.stderr
+    page = open_page(path.read_text(encoding="utf-8"))
+    page.select_option("#filter", "map")
+    assert sorted(line_numbers(page)) == [1, 3]
+
+
+def test_files_of_translations_have_a_report_without_maps(open_page, tmp_path, files):
+    path = tmp_path / "report.html"
+    for _ in range(2):  # the second report replaces the first
+        result = run("evaluate", "--hypothesis", files[2], files[1], "--report", path)
+        assert result.exit_code == 0, result.stderr
+    page = open_page(path.read_text(encoding="utf-8"))
+    assert "<i>output.de" in page.locator("body").inner_text()
+    assert "<b>mein Hund</b>" in page.locator("#sentence-list").inner_text()
+    assert not any("map" in text for text in page.locator("#filter option").all_inner_texts())
+
+
+def test_a_report_does_not_replace_another_file(tmp_path, files):
+    other = tmp_path / "test.html"
+    other.write_text("<p>mine</p>")
+    result = run("evaluate", "--hypothesis", files[2], files[1], "--report", other)
+    assert result.exit_code == 1
+    assert f"{other} exists and is not a report of mtcli" in result.stderr
+    assert not result.stdout
+    assert other.read_text() == "<p>mine</p>"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--maps", 5], "--maps requires --report"),
+        (["--map-line", 5], "--map-line requires --report"),
+        (["--report", "r.html", "--maps", 201], "--maps 201 is out of range: must be 0 to 200"),
+        (["--report", "r.html", "--map-line", 0], "--map-line must be at least 1"),
+        (["--report", "r.html", *["--map-line", 1] * 201], "201 values of --map-line: at most 200"),
+    ],
+)
+def test_wrong_options_of_a_report_are_refused(files, options, message):
+    result = run("evaluate", "--hypothesis", files[2], files[1], *options)
+    assert result.exit_code == 2
+    assert message in " ".join(result.stderr.replace("│", " ").split())
+
+
+def test_maps_are_chosen_by_score_difference_and_length():
+    evaluation = make_evaluation(30)
+    scores = [[100.0] * 30, [100.0] * 30]
+    scores[0][7] = 1.0  # lowest score of the first system, and largest difference
+    scores[1][11] = 50.0  # second largest difference
+    assert evaluation.test_set.source is not None
+    longest = max(range(30), key=lambda i: len(evaluation.test_set.source[i]))
+    assert choose_map_lines(evaluation, scores, 2) == sorted({7, longest})
+    assert {7, 11, longest} <= set(choose_map_lines(evaluation, scores, 5))
+    assert choose_map_lines(evaluation, scores, 200) == [*range(30)]
+    assert choose_map_lines(evaluation, scores, 0) == []
