@@ -23,6 +23,7 @@ from mtcli.data.encoding import EncodedBlock, EncodedCorpus, RaggedArray, encode
 from mtcli.data.fingerprint import fingerprint
 from mtcli.data.formats import find_languages
 from mtcli.data.formats.base import Languages
+from mtcli.data.quality.quick import quick_warnings
 from mtcli.signals import run_interruptibly
 from mtcli.tokenizer import Tokenizers, tokenizers_from_files, train_tokenizers
 from mtcli.training.dataset import Dataset, DevSet
@@ -189,6 +190,7 @@ class Preparation:
     def _read_summary(self) -> SplitSummary:
         notices: list[str] = []
         split = read_split(self._config, notices.append, self._reader)
+        notices += quick_warnings(split.train)
         self.split = split
         configured = configured_languages(self._config)
         languages = self._reader.languages(self._config.data.train, configured)

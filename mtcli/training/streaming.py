@@ -6,6 +6,7 @@ from functools import cached_property
 from mtcli.data.corpus import Corpus, too_few_pairs
 from mtcli.data.encoding import encode
 from mtcli.data.formats import open_corpora
+from mtcli.data.quality.quick import quick_warnings
 from mtcli.data.streaming import BLOCK_PAIRS, StreamedCorpus, read_head
 from mtcli.signals import run_interruptibly
 from mtcli.tokenizer import Tokenizers, train_tokenizers
@@ -35,6 +36,7 @@ class StreamPreparation(Preparation):
         notices.append(
             f"  shuffling within blocks of {BLOCK_PAIRS:,} pairs; the order of the blocks is fixed"
         )
+        notices += quick_warnings(head)
         digest = hashlib.sha256(f"stream {head.digest} {dev.digest}".encode()).hexdigest()
         return SplitSummary(digest, self._languages, dev, tuple(notices))
 
