@@ -105,7 +105,7 @@ def test_the_commands_on_the_corpora_page_print_the_output_shown_there(directory
 @pytest.mark.long
 def test_the_examples_in_the_help_texts_succeed(directory):
     examples = [command.epilog.removeprefix("Example: ") for command in app.registered_commands]
-    assert len(examples) == 8
+    assert len(examples) == 9
     run_all(examples, directory)
 
 
