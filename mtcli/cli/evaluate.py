@@ -21,13 +21,13 @@ from mtcli.config.metrics import (
     MetricOptions,
     TestOptions,
 )
-from mtcli.config.report import DEFAULT_MAPS
+from mtcli.config.report import DEFAULT_MAPS, ReportOptions
 from mtcli.config.search import EngineOptions
 
 _METRIC_OPTIONS = ("metric", "tokenize", "smooth_method", "smooth_value", "test")
 
 if TYPE_CHECKING:
-    from mtcli.evaluation.request import EvaluationRequest
+    from mtcli.evaluation.request import EvaluationRequest, Listener
     from mtcli.evaluation.test_sets import NamedTestSet
     from mtcli.translation.pipeline import OnProgress
 
