@@ -27,7 +27,7 @@ from mtcli.config.search import EngineOptions
 _METRIC_OPTIONS = ("metric", "tokenize", "smooth_method", "smooth_value", "test")
 
 if TYPE_CHECKING:
-    from mtcli.evaluation.request import EvaluationRequest
+    from mtcli.evaluation.request import EvaluationRequest, Listener
     from mtcli.evaluation.test_sets import NamedTestSet
     from mtcli.translation.pipeline import OnProgress
 
@@ -147,7 +147,7 @@ def evaluate(
             seed=resampling_seed,
         )
         significance = TestOptions(test, trials, resampling_seed)
-    report_options = _report_options(report, maps, map_line)
+    report_options = report_opts.read_report_options(report, maps, map_line)
     engine_options = EngineOptions(
         engine=engine,
         device=device,
@@ -182,20 +182,6 @@ def _check_analysis(is_wanted: bool, train_corpora: list[str], format_: str) -> 
         raise typer.BadParameter("--train-corpus requires --analysis")
     if is_wanted and format_ not in ("text", "json"):
         raise typer.BadParameter(f"--analysis requires --format text or json, not {format_}")
-
-
-def _report_options(path: Path | None, n_maps: int, map_lines: list[int]) -> ReportOptions | None:
-    """Return the options of the report; raise an error if its file must not be replaced."""
-    if path is None:
-        if map_lines or n_maps != DEFAULT_MAPS:
-            option = "--map-line" if map_lines else "--maps"
-            raise typer.BadParameter(f"{option} requires --report")
-        return None
-    from mtcli.reporting.pages import check_page_path
-
-    check_page_path(path)
-    with opts.name_options_in_errors(("maps", "map_line")):
-        return ReportOptions(path, n_maps, tuple(map_lines))
 
 
 def _check_usage(inputs: _Inputs, named: _TestSetOptions, trials: int | None) -> None:
@@ -260,17 +246,24 @@ def _named(options: _TestSetOptions, inputs: _Inputs) -> "NamedTestSet":
     return NamedTestSet(options.test_set or "", pair, options.origlang, options.subset)
 
 
+def make_listener(*, is_quiet: bool) -> "Listener":
+    """Return functions that print messages and progress to stderr."""
+    from mtcli.evaluation.request import Listener
+
+    return Listener(
+        notify=_ignore if is_quiet else functools.partial(typer.echo, err=True),
+        progress=functools.partial(_progress, is_visible=not is_quiet),
+    )
+
+
 def _run(
     request: "EvaluationRequest", report: ReportOptions | None, format_: str, *, is_quiet: bool
 ) -> None:
     """Evaluate, print the result in the given format, and write the report."""
-    from mtcli.evaluation.request import Listener, run_evaluation
+    from mtcli.evaluation.request import run_evaluation
     from mtcli.evaluation.tables import FORMATS
 
-    listener = Listener(
-        notify=_ignore if is_quiet else functools.partial(typer.echo, err=True),
-        progress=functools.partial(_progress, is_visible=not is_quiet),
-    )
+    listener = make_listener(is_quiet=is_quiet)
     result = run_evaluation(request, listener)
     typer.echo(FORMATS[format_](result))
     if request.has_analysis and format_ == "text":
