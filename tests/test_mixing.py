@@ -74,6 +74,8 @@ def test_epochs_and_seeds_take_different_pairs_but_the_same_call_takes_the_same(
     np.testing.assert_array_equal(rows, mixture([1000], [500]).rows(0))
     assert set(rows).isdisjoint(mixture([1000], [500]).rows(1))
     assert set(rows) != set(mixture([1000], [500], seed=2).rows(0))
+    first, second = (mixture([1000], [1000]).rows(epoch).tolist() for epoch in (0, 1))
+    assert first != second
 
 
 def test_a_weight_is_the_number_of_uses_per_epoch():
