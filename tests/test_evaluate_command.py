@@ -188,6 +188,7 @@ def test_an_empty_hypothesis_file_is_reported(texts):
         ["model", "source", "reference", "--test", "t-test"],
         ["model", "source", "reference", "--trials", "10"],
         ["model", "source", "reference", "--format", "html"],
+        ["model", "source", "reference", "--format", "latex", "--json"],
         ["model", "source", "reference", "--resamples", "-1"],
     ],
 )

@@ -14,7 +14,8 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from mtcli import __version__
-from mtcli.config.base import AlignmentHeads, ModelConfig
+from mtcli.config.alignment import AlignmentHeads
+from mtcli.config.base import ModelConfig
 from mtcli.config.load import (
     METADATA_KEYS,
     differences,

@@ -8,7 +8,7 @@ from mtcli.reporting.attention.maps import AttentionMap
 from mtcli.tokenizer import WORD_START
 from mtcli.translation.engines import LoadedEngine
 from mtcli.translation.engines.base import ScoredPieces, Source
-from mtcli.translation.splitting import LinePart, split_line
+from mtcli.translation.splitting import LinePart, replace_line_breaks, split_line
 
 Attention = Sequence[Sequence[float]]  # [T][S]: weights from target to source pieces
 Alignment = tuple[tuple[int, int], ...]  # (source word, target word); both counted from 0
@@ -32,7 +32,7 @@ def compute_attention_maps(
         weights = np.array([row[:n_source] for row in best.attention], dtype=np.float32)
         untagged = part.pieces[len(symbols) :]
         source = line if len(parts) == 1 else loaded.tokenizers.source.detokenize(untagged)
-        target = loaded.tokenizers.target.detokenize(best.pieces)
+        target = replace_line_breaks(loaded.tokenizers.target.detokenize(best.pieces))
         weights = weights.reshape(-1, n_source)  # also if there are no target pieces
         maps.append(AttentionMap(source, target, best.pieces, part.pieces, weights))
     return maps

@@ -12,7 +12,7 @@ from mtcli.tokenizer import Tokenizers
 from mtcli.translation.alignment import split_with_tags, translate_part
 from mtcli.translation.engines import LoadedEngine
 from mtcli.translation.engines.base import ScoredPieces
-from mtcli.translation.splitting import LinePart, separator
+from mtcli.translation.splitting import LinePart, replace_line_breaks, separator
 
 if TYPE_CHECKING:
     from mtcli.models.base import TranslationModel
@@ -45,7 +45,9 @@ def trace_attention(
     among the source pieces.
     """
     if loaded.open_model is None:
-        raise EngineError("the attention of several models cannot be shown together")
+        raise EngineError(
+            "the attention of an ensemble cannot be shown", hint="use the models separately"
+        )
     model = loaded.open_model()
     if reference is not None:
         pieces = loaded.tokenizers.source.tokenize(text)
@@ -119,7 +121,7 @@ def _trace(
     }
     return SentenceAttention(
         tokenizers.source.detokenize(pieces),
-        tokenizers.target.detokenize(target),
+        replace_line_breaks(tokenizers.target.detokenize(target)),
         stacks,
         weights.alignment,
     )

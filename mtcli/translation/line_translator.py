@@ -14,7 +14,7 @@ from mtcli.translation.alignment import Alignment, align_words, word_indices
 from mtcli.translation.engines import LoadedEngine
 from mtcli.translation.engines.base import NBest, ScoredPieces, Source
 from mtcli.translation.pipeline import Group, OnProgress, Wait, run_groups
-from mtcli.translation.splitting import LinePart, separator, split_line
+from mtcli.translation.splitting import LinePart, replace_line_breaks, separator, split_line
 
 _MAX_BEAM_ROWS = 1024  # per batch
 # A translation is repetitive if a sequence of up to 8 pieces occurs at least 4 times in a row and
@@ -108,7 +108,7 @@ class LineTranslator:
 
 
 class _Group(Group[list[Translation]]):
-    """Lines to translate; equal sources are searched once."""
+    """Lines to translate; duplicates are translated once."""
 
     def __init__(
         self,
@@ -198,7 +198,7 @@ class _Group(Group[list[Translation]]):
     def results(self) -> list[list[Translation]]:
         """Return the n-best list of each line."""
         pieces = [scored.pieces for candidates in self.n_best for scored in candidates]
-        texts = map(_replace_line_breaks, self.target.detokenize_batch(pieces))
+        texts = map(replace_line_breaks, self.target.detokenize_batch(pieces))
         candidates_of_row = [
             [self._to_translation(source, scored, next(texts)) for scored in candidates]
             for source, candidates in zip(self.sources, self.n_best, strict=True)
@@ -265,11 +265,6 @@ def _drop_invalid_links(translation: Translation, n_source: int) -> Alignment | 
         return None
     n_target = len(translation.text.split())
     return tuple((i, j) for i, j in translation.alignment if i < n_source and j < n_target)
-
-
-def _replace_line_breaks(text: str) -> str:
-    """Return `text` on one line; byte pieces may have formed a line break."""
-    return text if text.isprintable() else " ".join(text.splitlines())
 
 
 def is_repetitive(source: Sequence[str], target: Sequence[str]) -> bool:

@@ -69,6 +69,11 @@ def separator(before: str, after: str, *, is_inside_word: bool) -> str:
     return "" if unicodedata.east_asian_width(before[-1]) in "WF" else " "
 
 
+def replace_line_breaks(text: str) -> str:
+    """Return `text` on one line; byte pieces may have formed a line break."""
+    return text if text.isprintable() else " ".join(text.splitlines())
+
+
 def _boundaries(pieces: Sequence[str]) -> list[Boundary]:
     """Return the kind of boundary before each piece."""
     boundaries, word = [], ""

@@ -140,4 +140,4 @@ def _title(attention_map: AttentionMap) -> list[str]:
 
 
 def _width(text: str) -> float:
-    return _CHARACTER * sum(1 + (ord(character) > 0x2E7F) for character in text)
+    return _CHARACTER * sum(2 if c > "\u2e7f" else 1.5 if c in "mwMW%@" else 1 for c in text)
