@@ -333,8 +333,9 @@ def name_options_in_errors(typed: Collection[str]) -> Iterator[None]:
     except OptionsError as error:
         raise typer.BadParameter(_with_options(str(error), typed)) from error
     except MtcliError as error:
-        hint = _with_options(error.hint, typed) if error.hint else None
-        raise type(error)(_with_options(str(error.args[0]), typed), hint=hint) from error
+        error.args = (_with_options(str(error.args[0]), typed),)
+        error.hint = _with_options(error.hint, typed) if error.hint else None
+        raise
 
 
 def _with_options(text: str, typed: Collection[str]) -> str:
