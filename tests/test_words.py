@@ -84,6 +84,7 @@ def test_a_sample_has_the_right_size_and_is_spread_evenly(monkeypatch, n_pairs):
     assert found.target.find(lines) == found.source.find(lines)
     gaps = [b - a for a, b in zip(kept, kept[1:], strict=False)]
     assert max(gaps) - min(gaps) <= 1
+    assert n_pairs - kept[-1] <= -(-n_pairs // 5)  # the end of the corpus is sampled, too
 
 
 def test_training_keeps_the_word_counts_of_the_training_pairs(tiny_config, tmp_path, corpus):

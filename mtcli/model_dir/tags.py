@@ -3,7 +3,6 @@
 from pathlib import Path
 
 from mtcli.config.tags import ModelTags
-from mtcli.model_dir.directory import load_saved_config
 from mtcli.tokenizer import Tokenizers
 
 
@@ -12,6 +11,8 @@ def model_tags(directory: Path, tokenizers: Tokenizers) -> ModelTags:
     symbols = tokenizers.source.tags
     if not symbols:
         return ModelTags()
+    from mtcli.model_dir.directory import load_saved_config  # imports pydantic
+
     config = load_saved_config(directory)
     # A vocabulary that mtcli did not train may have symbols that the model never saw.
     return ModelTags.from_symbols(config.data.symbols if config.tokenizer.model else symbols)
