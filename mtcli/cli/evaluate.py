@@ -122,8 +122,7 @@ def evaluate(
     device: opts.Device = "auto",
 ) -> None:
     """Score translations with BLEU, chrF, chrF++ and TER, and compare systems."""
-    format_ = "json" if as_json else format_ or "text"
-    opts.check_choice("format", format_, metric_opts.RESULT_FORMATS)
+    format_ = _check_format(format_, as_json=as_json)
     inputs = _Inputs(files, hypothesis, compare, output, source_lang, target_lang or to)
     named = _TestSetOptions(test_set, pair, origlang, subset)
     _check_usage(inputs, named, trials)
@@ -148,7 +147,7 @@ def evaluate(
             seed=resampling_seed,
         )
         significance = TestOptions(test, trials, resampling_seed)
-    report_options = _report_options(report, maps, map_line)
+    report_options = report_opts.read_report_options(report, maps, map_line)
     engine_options = EngineOptions(
         engine=engine,
         device=device,
@@ -166,20 +165,15 @@ def evaluate(
             has_analysis=analysis,
             train_corpora=tuple(train_corpus),
         )
-        from mtcli.evaluation.request import run_evaluation
-        from mtcli.evaluation.tables import FORMATS
+        _run(request, report_options, format_, is_quiet=quiet)
 
-        listener = _listener(is_quiet=quiet)
-        result = run_evaluation(request, listener)
-    typer.echo(FORMATS[format_](result))
-    if analysis and format_ == "text":
-        from mtcli.evaluation.analysis.tables import format_analysis
 
-        typer.echo(f"\n{format_analysis(result)}")
-    if report_options:
-        from mtcli.evaluation.write_report import write_report
-
-        write_report(result, request, report_options, listener.notify)
+def _check_format(name: str | None, *, as_json: bool) -> str:
+    """Return the output format; raise `BadParameter` if it is unknown or contradicts --json."""
+    opts.check_choice("format", name, metric_opts.RESULT_FORMATS)
+    if as_json and name not in (None, "json"):
+        raise typer.BadParameter(f"--json and --format {name} are mutually exclusive")
+    return "json" if as_json else name or "text"
 
 
 def _check_analysis(is_wanted: bool, train_corpora: list[str], format_: str) -> None:
@@ -188,20 +182,6 @@ def _check_analysis(is_wanted: bool, train_corpora: list[str], format_: str) -> 
         raise typer.BadParameter("--train-corpus requires --analysis")
     if is_wanted and format_ not in ("text", "json"):
         raise typer.BadParameter(f"--analysis requires --format text or json, not {format_}")
-
-
-def _report_options(path: Path | None, n_maps: int, map_lines: list[int]) -> ReportOptions | None:
-    """Return the options of the report; raise an error if its file must not be replaced."""
-    if path is None:
-        if map_lines or n_maps != DEFAULT_MAPS:
-            option = "--map-line" if map_lines else "--maps"
-            raise typer.BadParameter(f"{option} requires --report")
-        return None
-    from mtcli.reporting.pages import check_page_path
-
-    check_page_path(path)
-    with opts.name_options_in_errors(("maps", "map_line")):
-        return ReportOptions(path, n_maps, tuple(map_lines))
 
 
 def _check_usage(inputs: _Inputs, named: _TestSetOptions, trials: int | None) -> None:
@@ -266,13 +246,34 @@ def _named(options: _TestSetOptions, inputs: _Inputs) -> "NamedTestSet":
     return NamedTestSet(options.test_set or "", pair, options.origlang, options.subset)
 
 
-def _listener(*, is_quiet: bool) -> "Listener":
+def make_listener(*, is_quiet: bool) -> "Listener":
+    """Return functions that print messages and progress to stderr."""
     from mtcli.evaluation.request import Listener
 
     return Listener(
         notify=_ignore if is_quiet else functools.partial(typer.echo, err=True),
         progress=functools.partial(_progress, is_visible=not is_quiet),
     )
+
+
+def _run(
+    request: "EvaluationRequest", report: ReportOptions | None, format_: str, *, is_quiet: bool
+) -> None:
+    """Evaluate, print the result in the given format, and write the report."""
+    from mtcli.evaluation.request import run_evaluation
+    from mtcli.evaluation.tables import FORMATS
+
+    listener = make_listener(is_quiet=is_quiet)
+    result = run_evaluation(request, listener)
+    typer.echo(FORMATS[format_](result))
+    if request.has_analysis and format_ == "text":
+        from mtcli.evaluation.analysis.tables import format_analysis
+
+        typer.echo(f"\n{format_analysis(result)}")
+    if report:
+        from mtcli.evaluation.write_report import write_report
+
+        write_report(result, request, report, listener.notify)
 
 
 def _ignore(_: str) -> None:

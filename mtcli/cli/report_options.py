@@ -6,7 +6,8 @@ from typing import Annotated
 import typer
 
 from mtcli.cli.base import INPUT_OUTPUT
-from mtcli.config.report import MAX_MAPS
+from mtcli.cli.options import name_options_in_errors
+from mtcli.config.report import DEFAULT_MAPS, MAX_MAPS, ReportOptions
 
 REPORT = "Report"
 
@@ -37,3 +38,19 @@ MapLines = Annotated[
         rich_help_panel=REPORT,
     ),
 ]
+
+
+def read_report_options(
+    path: Path | None, n_maps: int, map_lines: list[int]
+) -> ReportOptions | None:
+    """Return the options of the report; raise an error if its file must not be replaced."""
+    if path is None:
+        if map_lines or n_maps != DEFAULT_MAPS:
+            option = "--map-line" if map_lines else "--maps"
+            raise typer.BadParameter(f"{option} requires --report")
+        return None
+    from mtcli.reporting.pages import check_page_path
+
+    check_page_path(path)
+    with name_options_in_errors(("maps", "map_line")):
+        return ReportOptions(path, n_maps, tuple(map_lines))

@@ -15,7 +15,7 @@ from mtcli.evaluation.sentences import (
     sentence_data,
     short_names,
 )
-from mtcli.evaluation.tables import MEANING, describe_test
+from mtcli.evaluation.tables import P_VALUE_MEANING, describe_test
 from mtcli.reporting.charts import chart_html
 from mtcli.reporting.interval_charts import Interval, interval_chart_html
 from mtcli.reporting.messages import format_size
@@ -29,6 +29,8 @@ class ReportContent:
     sentence_scores: Sequence[Sequence[float]] | None = None  # one list per system; None: compute
     maps: Mapping[int, Mapping[int, Any]] = field(default_factory=dict)  # by line, then by system
     map_rule: str = ""  # how the lines with a map were chosen
+    title: str = "Evaluation report"
+    runs: Table | None = None  # size and cost of the systems
 
 
 def evaluation_page(
@@ -47,6 +49,8 @@ def evaluation_page(
     return render_page(
         "evaluation.html.j2",
         {
+            "title": content.title,
+            "runs": content.runs,
             "subtitle": _subtitle(evaluation),
             "headline": _tiles(evaluation),
             "scores": _score_table(evaluation),
@@ -59,7 +63,7 @@ def evaluation_page(
             "analysis_notes": describe_training(evaluation.analysis) if evaluation.analysis else [],
             "sentences_note": _sentences_note(evaluation, content),
             "sentence_data": json_for_script(data),
-            "decoding": _decoding_table(evaluation.systems),
+            "decoding": None if evaluation.analysis else _decoding_table(evaluation.systems),
             "notices": evaluation.notices,
             "signatures": _signature_table(evaluation),
         },
@@ -171,14 +175,20 @@ def _comparison(evaluation: Evaluation) -> ShownComparison | None:
             labels[difference.metric],
             f"{difference.difference:+.2f}",
             f"{difference.p_value:.4f}",
-            "yes" if difference.p_value < SIGNIFICANCE_LEVEL else "no",
+            "yes" if difference.is_significant else "no",
         ]
         for difference in comparison.differences
     ]
-    header = ["system", "metric", "difference", "p-value", "significant (p < 0.05)"]
+    header = [
+        "system",
+        "metric",
+        "difference",
+        "p-value",
+        f"significant (p < {SIGNIFICANCE_LEVEL})",
+    ]
     return ShownComparison(
         Table(header, rows, caption="Comparison", n_text_columns=2),
-        [describe_test(comparison), MEANING],
+        [f"Test: {describe_test(comparison)}.", f"{P_VALUE_MEANING}."],
     )
 
 

@@ -11,10 +11,11 @@ from mtcli.evaluation.results import (
     Score,
 )
 
-MEANING = (
+P_VALUE_MEANING = (
     "The p-value is roughly the probability that chance alone causes a difference from the "
-    f"baseline that is at least this large; * marks p < {SIGNIFICANCE_LEVEL}."
+    "baseline that is at least this large"
 )
+_MEANING = f"{P_VALUE_MEANING}; * marks p < {SIGNIFICANCE_LEVEL}."
 _METHODS = {
     "bootstrap": "paired bootstrap resampling",
     "randomization": "approximate randomization",
@@ -39,7 +40,7 @@ def format_text(evaluation: Evaluation) -> str:
         f"{score.metric}  [{comparison.signatures[name]}]"
         for name, score in evaluation.scores.items()
     ]
-    return "\n".join([*_align(rows), "", describe_test(comparison), MEANING, "", *signatures])
+    return "\n".join([*align_rows(rows), "", describe_test(comparison), _MEANING, "", *signatures])
 
 
 def format_markdown(evaluation: Evaluation) -> str:
@@ -97,7 +98,8 @@ def _difference_cells(difference: Difference) -> tuple[str, str]:
     return f"{difference.difference:+.2f}", f"{difference.p_value:.4f}{mark}"
 
 
-def _align(rows: Sequence[Sequence[str]]) -> list[str]:
+def align_rows(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines of a table with aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
@@ -129,7 +131,7 @@ def _signatures(evaluation: Evaluation) -> list[tuple[str, str]]:
 
 def _explanation(evaluation: Evaluation) -> list[str]:
     comparison = evaluation.comparison
-    return [describe_test(comparison), MEANING, ""] if comparison else []
+    return [describe_test(comparison), _MEANING, ""] if comparison else []
 
 
 def _escape_latex(text: str) -> str:

@@ -1,12 +1,14 @@
 """Writing of the report that `mtcli evaluate --report` requests."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from mtcli.config.report import ReportOptions
 from mtcli.evaluation.report import ReportContent, evaluation_page
 from mtcli.evaluation.report_maps import choose_map_lines, describe_choice, trace_maps
 from mtcli.evaluation.request import EvaluationRequest
 from mtcli.evaluation.results import Evaluation
+from mtcli.evaluation.run_comparison import RunComparison, runs_table
 from mtcli.evaluation.sentences import score_sentences
 from mtcli.reporting.pages import write_page
 from mtcli.translation.translator import Translator
@@ -19,14 +21,41 @@ def write_report(
     notify: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Write the report of an evaluation, with attention maps if models translated the test set."""
+    content = _sentence_content(evaluation, request, options, notify)
+    write_page(options.path, evaluation_page(evaluation, request.metrics, content))
+    notify(f"report: {options.path}")
+
+
+def write_comparison(
+    comparison: RunComparison,
+    request: EvaluationRequest,
+    options: ReportOptions,
+    notify: Callable[[str], None] = lambda _: None,
+) -> None:
+    """Write the report of a comparison of runs."""
+    evaluation = comparison.evaluation
+    content = replace(
+        _sentence_content(evaluation, request, options, notify),
+        title="Comparison of runs",
+        runs=runs_table(comparison),
+    )
+    write_page(options.path, evaluation_page(evaluation, request.metrics, content))
+    notify(f"report: {options.path}")
+
+
+def _sentence_content(
+    evaluation: Evaluation,
+    request: EvaluationRequest,
+    options: ReportOptions,
+    notify: Callable[[str], None],
+) -> ReportContent:
+    """Return the scores of the sentences and the attention maps."""
     scores = score_sentences(evaluation)
     lines, rule = _choose_lines(evaluation, scores, options, notify)
     models = request.models if lines else ()
     translators = {i: Translator(model, engine=request.engine) for i, model in enumerate(models)}
     maps = trace_maps(evaluation, translators, lines)
-    content = ReportContent(scores, maps=maps, map_rule=rule if maps else "")
-    write_page(options.path, evaluation_page(evaluation, request.metrics, content))
-    notify(f"report: {options.path}")
+    return ReportContent(scores, maps, rule if maps else "")
 
 
 def _choose_lines(

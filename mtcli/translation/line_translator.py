@@ -108,7 +108,7 @@ class LineTranslator:
 
 
 class _Group(Group[list[Translation]]):
-    """Lines to translate; equal sources are searched once."""
+    """Lines to translate; duplicates are translated once."""
 
     def __init__(
         self,

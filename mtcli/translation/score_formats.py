@@ -50,8 +50,9 @@ class ScoreFormat:
 def format_totals(totals: ScoreTotals) -> str:
     """Return one line with the totals, such as for standard error."""
     n_scored = totals.n_pairs - totals.n_overlong
+    pairs = "1 pair" if n_scored == 1 else f"{n_scored:,} pairs"
     return (
-        f"{n_scored:,} pairs scored, {totals.n_tokens:,} tokens: log-probability "
+        f"{pairs} scored, {totals.n_tokens:,} tokens: log-probability "
         f"{totals.log_prob:.{_DIGITS}f}, perplexity {totals.perplexity:.{_DIGITS}g} per token, "
         f"{totals.bits_per_character:.{_DIGITS}g} bits per character"
     )
