@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from bisect import bisect
 from collections.abc import Callable
 from pathlib import Path
 
@@ -124,8 +125,8 @@ def run_damage(options: argparse.Namespace) -> None:
     enciphered = encipher(multi30k[0], 4), multi30k[1]
     index = OverlapIndex(zip(*test, strict=True))
     for name, pairs, kinds in (
-        ("demo", demo, Damages(demo, test).kinds()),
-        ("Multi30k", multi30k, Damages(multi30k, test).kinds()),
+        ("demo", demo, Damages(demo, test, set(damaged_rows(demo))).kinds()),
+        ("Multi30k", multi30k, Damages(multi30k, test, set(damaged_rows(multi30k))).kinds()),
         (
             "Multi30k, source in another script",
             enciphered,
@@ -134,8 +135,7 @@ def run_damage(options: argparse.Namespace) -> None:
     ):
         before = _flagged(check(pairs, index))
         for label, (kind, damage) in kinds.items():
-            rng = random.Random(5)
-            rows = rng.sample(range(len(pairs[0])), round(DAMAGED_SHARE * len(pairs[0])))
+            rows = damaged_rows(pairs)
             copy = list(pairs[0]), list(pairs[1])
             for row in rows:
                 copy[0][row], copy[1][row] = damage(row)
@@ -150,6 +150,12 @@ def run_damage(options: argparse.Namespace) -> None:
             )
 
 
+def damaged_rows(pairs: Pairs) -> list[int]:
+    """Return the rows to damage."""
+    n_pairs = len(pairs[0])
+    return random.Random(5).sample(range(n_pairs // 10, n_pairs), round(DAMAGED_SHARE * n_pairs))
+
+
 def _flagged(analysis: Analysis) -> set[int]:
     """Return the rows with problems."""
     rows = {int(r) for k, rows in analysis.rows.items() if KINDS[k].is_problem for r in rows}
@@ -161,8 +167,9 @@ def _flagged(analysis: Analysis) -> set[int]:
 class Damages:
     """Functions that return a damaged pair instead of the pair in a row."""
 
-    def __init__(self, pairs: Pairs, test: Pairs) -> None:
+    def __init__(self, pairs: Pairs, test: Pairs, rows: set[int]) -> None:
         self._source, self._target = pairs
+        self._intact = [row for row in range(len(pairs[0])) if row not in rows]
         self._test = [pair for pair in zip(*test, strict=True) if len(pair[0].split()) > 5]
         self._in_script = encipher(self._target, 3)
         self._rng = random.Random(6)
@@ -187,7 +194,8 @@ class Damages:
         }
 
     def _repeat_pair(self, row: int) -> tuple[str, str]:
-        other = self._rng.randrange(max(1, row))
+        earlier = self._intact[: bisect(self._intact, row)]
+        other = self._rng.choice(earlier)
         return self._source[other], self._target[other]
 
     def _join_lines(self, row: int) -> tuple[str, str]:

@@ -1,10 +1,13 @@
 """Kill runs at random times and at every write, and compare the results byte for byte.
 
-    python benchmarks/kill.py [--kills 50]
+    python benchmarks/kill.py [--kills 50] [--mixed]
 
 The run is small, but uses all features with state or randomness: dropout, subword sampling, word
-dropout, accumulation, early stopping, averages. A killed run is restarted with the same call. The
-final weights and the log (without times) are compared with those of an uninterrupted run.
+dropout, accumulation, early stopping, averages. With --mixed, it also mixes two corpora with
+weights, tags and directions, and has two dev sets.
+
+A killed run is restarted with the same call. The final weights and the log (without times) are
+compared with those of an uninterrupted run.
 """
 
 import argparse
@@ -21,16 +24,19 @@ from conftest import TINY_SETTINGS, tiny_pairs
 from mtcli.config.load import load_config
 from mtcli.config.sections import Config
 from test_killed import STATEFUL_SETTINGS
+from test_mixing import mixed_corpora
 
 
 def main() -> None:
     """Run both experiments and print the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=50)
-    n_kills = parser.parse_args().kills
+    parser.add_argument("--mixed", action="store_true")
+    options = parser.parse_args()
+    n_kills = options.kills
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        config = _config(folder)
+        config = _config(folder, is_mixed=options.mixed)
         assert killing.attempt(config, folder / "uninterrupted")
         expected = killing.result(folder / "uninterrupted")
         _kill_at_random(config, folder / "random", n_kills)
@@ -40,12 +46,14 @@ def main() -> None:
         print(f"one kill at each of {n_writes} writes: {n_identical} of {n_writes} identical")
 
 
-def _config(folder: Path) -> Config:
+def _config(folder: Path, *, is_mixed: bool) -> Config:
     files = [folder / "train.en", folder / "train.de"]
     for path, lines in zip(files, zip(*tiny_pairs(), strict=True), strict=True):
         path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    train = ("data.train", [str(path) for path in files])
-    return load_config(None, [train, *TINY_SETTINGS.items(), *STATEFUL_SETTINGS.items()])
+    names = [str(path) for path in files]
+    train = mixed_corpora(names) if is_mixed else names
+    settings = {"data.train": train, **TINY_SETTINGS, **STATEFUL_SETTINGS}
+    return load_config(None, settings.items())
 
 
 def _kill_at_random(config: Config, directory: Path, n_kills: int) -> None:

@@ -58,10 +58,11 @@ class Tokenizer:
 
     @cached_property
     def tags(self) -> tuple[str, ...]:
-        """Control symbols other than padding, BOS and EOS; no text is encoded as one of them."""
-        special = {*astuple(self.special)}
-        ids = (i for i in range(len(self)) if self._processor.is_control(i) and i not in special)
-        return tuple(self.vocabulary[i] for i in ids)
+        """Control symbols such as <2de>, except <pad>, <s> and </s>; no text contains them."""
+        symbols = [(i, p) for i, p in enumerate(self.vocabulary) if p[:1] + p[-1:] == "<>"]
+        special = astuple(self.special)
+        is_control = self._processor.is_control
+        return tuple(piece for i, piece in symbols if is_control(i) and i not in special)
 
     def tokenize(self, text: str) -> list[str]:
         """Return the pieces of `text`."""

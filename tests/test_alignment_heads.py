@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from conftest import tiny_decoder_only, tiny_model_config, tiny_rnn_config
-from mtcli.config.base import AlignmentHeads
+from mtcli.config.alignment import AlignmentHeads
 from mtcli.config.search import EngineOptions, SearchOptions
 from mtcli.data.encoding import EncodedCorpus, RaggedArray
 from mtcli.errors import CheckpointError

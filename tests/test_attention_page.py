@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from browser import overflowing_elements
-from mtcli.config.base import AlignmentHeads
+from mtcli.config.alignment import AlignmentHeads
 from mtcli.reporting.attention import page as page_module
 from mtcli.reporting.attention.maps import AttentionStack, SentenceAttention
 from mtcli.reporting.attention.page import attention_page

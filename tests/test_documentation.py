@@ -13,7 +13,7 @@ from processes import output_of, run
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-CORPORA = ROOT / "docs" / "corpora.md"
+CORPORA, MIXING = (ROOT / "docs" / f"{name}.md" for name in ("corpora", "mixing"))
 NEEDS_NETWORK = ("mtcli train hf:wmt/wmt14/de-en",)  # prefixes of these commands
 # Files read by the commands in docs/corpora.md.
 CORPUS_FILES = (
@@ -87,25 +87,28 @@ def test_the_commands_in_the_readme_succeed(directory):
 
 
 @pytest.mark.parametrize(
-    "page", [page for page in PAGES[1:] if page != CORPORA], ids=lambda page: page.name
+    "page",
+    [page for page in PAGES[1:] if page not in (CORPORA, MIXING)],
+    ids=lambda page: page.name,
 )
 def test_the_commands_on_every_page_succeed(directory, page):
     run_all(commands(page), directory)
 
 
 @pytest.mark.long
-def test_the_commands_on_the_corpora_page_print_the_output_shown_there(directory):
-    outputs = run_all(commands(CORPORA), directory)
-    for (command, shown), output in zip(examples(CORPORA), outputs, strict=True):
+@pytest.mark.parametrize("page", [CORPORA, MIXING], ids=lambda page: page.name)
+def test_the_commands_on_the_corpora_pages_print_the_output_shown_there(directory, page):
+    outputs = run_all(commands(page), directory)
+    for (command, shown), output in zip(examples(page), outputs, strict=True):
         missing = [line for line in shown if line not in ("...", *output.splitlines())]
         assert not missing, command
-    assert len(outputs) > len(CORPUS_FILES)
+    assert len(outputs) > 10
 
 
 @pytest.mark.long
 def test_the_examples_in_the_help_texts_succeed(directory):
     examples = [command.epilog.removeprefix("Example: ") for command in app.registered_commands]
-    assert len(examples) >= 10
+    assert len(examples) >= 11
     run_all(examples, directory)
 
 

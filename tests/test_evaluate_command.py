@@ -120,9 +120,14 @@ def test_quiet_prints_only_the_scores(copying_model, texts):
     [
         (["model", "source.en", "missing.de"], "no such file: {path}/missing.de"),
         (["model", "source.en", "reference.de", "--compare", "gone"], "gone is not a model"),
+        (
+            ["model", "source.en", "reference.de", "--compare", "new"],
+            "new has no model.safetensors",
+        ),
         (["model", "source.en", "short.de"], "source.en has 4 lines, but {path}/short.de has 1"),
         (["model", "source.en", "reference.de", "--metric", "comet"], "COMET is not available"),
         (["model", "source.en", "reference.de", "--output", "source.en"], "is also an input"),
+        (["model", "source.en", "reference.de", "--output", "model"], "cannot write {path}/model"),
         (["model", "source.en", "latin1.de"], "latin1.de, line 1: not valid UTF-8"),
         (["model", "--test-set", "wmt14x", "--pair", "en-de"], "has no test set wmt14x"),
     ],
@@ -133,6 +138,8 @@ def test_errors_are_reported_before_the_first_translation(
     (texts / "short.de").write_text("x\n")
     (texts / "latin1.de").write_bytes("schön\n".encode("latin-1") * 4)
     (texts / "model").symlink_to(copying_model)
+    (texts / "new").mkdir()
+    shutil.copy(copying_model / "config.yaml", texts / "new")
     monkeypatch.setattr(Translator, "__init__", lambda *_, **__: pytest.fail("model opened"))
     monkeypatch.chdir(texts)
     is_path = {"model", "gone"} | {path.name for path in texts.iterdir()} | {"missing.de"}
@@ -181,6 +188,7 @@ def test_an_empty_hypothesis_file_is_reported(texts):
         ["model", "source", "reference", "--test", "t-test"],
         ["model", "source", "reference", "--trials", "10"],
         ["model", "source", "reference", "--format", "html"],
+        ["model", "source", "reference", "--format", "latex", "--json"],
         ["model", "source", "reference", "--resamples", "-1"],
     ],
 )

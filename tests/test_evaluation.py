@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from typing import get_args
 
 import pytest
@@ -49,6 +50,21 @@ def test_translations_with_almost_no_matches_have_a_margin():
     for score in evaluate_translations(hypotheses, [references]).scores.values():
         assert score.margin > 0
         assert 0 < score.value < 50
+
+
+@pytest.mark.parametrize("n_lines", [1, 2, 3])
+def test_the_size_of_blocks_does_not_change_scores(monkeypatch, n_lines):
+    expected = compute_scores(HYPOTHESES, [REFERENCES, HYPOTHESES[::-1]], RESAMPLED)
+    monkeypatch.setattr("mtcli.evaluation.scores._LINES_PER_BLOCK", n_lines)
+    assert compute_scores(HYPOTHESES, [REFERENCES, HYPOTHESES[::-1]], RESAMPLED) == expected
+
+
+def test_white_space_at_the_end_of_a_line_does_not_change_scores():
+    options = replace(ALL, chrf_whitespace=True)
+    expected = compute_scores(HYPOTHESES, [REFERENCES], options)
+    hypotheses = [f"{line} \u3000\t" for line in HYPOTHESES]
+    references = [f"{line}  " for line in REFERENCES]
+    assert compute_scores(hypotheses, [references], options) == expected
 
 
 def test_empty_translations_have_scores():

@@ -144,13 +144,17 @@ def test_parts_count_pairs_and_tokens_of_each_corpus():
 # Whole runs.
 
 
-@pytest.fixture
-def mixed_config(tiny_config):
-    files = list(tiny_config.data.train.corpora[0])
-    train = [
+def mixed_corpora(files):
+    """Return `data.train` for two directions with weights; one of them has a tag."""
+    return [
         {"corpus": files, "to": "de", "weight": 1.5, "name": "forward"},
         {"corpus": files, "to": "en", "tag": "bt", "weight": 0.4},
     ]
+
+
+@pytest.fixture
+def mixed_config(tiny_config):
+    train = mixed_corpora(list(tiny_config.data.train.corpora[0]))
     settings = {"data.train": train, "data.subword_sampling": 0.2, "data.word_dropout": 0.1}
     return with_overrides(tiny_config, settings.items())
 
@@ -250,7 +254,10 @@ def test_streaming_refuses_weights(tiny_config):
     ("entries", "message"),
     [
         ([{"corpus": "a", "weight": 0}], "item 1: weight: Input should be greater than 0"),
-        ([{"corpus": "a"}, {"corpus": "b", "wieght": 2}], "item 2: unknown key wieght; did you"),
+        (
+            [{"corpus": "a"}, {"corpus": "b", "tags": "x"}],
+            "item 2: unknown key tags; did you",
+        ),
         ([{"corpus": "a"}, {"tag": "bt"}], "item 2: corpus is missing"),
         ([{"corpus": "a"}, "b"], "item 2: must be a mapping such as {corpus: NAME} (got 'b')"),
         ([{"corpus": "a", "to": False}], "item 1: to: YAML reads no, yes, on and off as booleans"),

@@ -354,6 +354,8 @@ def test_an_unreadable_manifest_is_treated_as_missing(model, content):
 
 @example({"step": "x"})
 @example({"bleu": 10**400})
+@example({"sets": {"a": "x"}})
+@example({"sets": [1.0]})
 @example([])
 @given(JSON)
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -8,7 +8,8 @@ from mtcli.data import duplicates
 from mtcli.data.characters import letters_of
 from mtcli.data.duplicates import DuplicateFinder
 from mtcli.data.filters import PairBlock
-from mtcli.data.near_copies import NearCopyIndex
+from mtcli.data.line_store import EncodedLines
+from mtcli.data.near_copies import NearCopyIndex, letter_sums
 
 DEV = [
     ("A man in a blue shirt is asleep.", "Ein Mann in blauem Hemd schläft."),
@@ -58,9 +59,23 @@ def test_the_fast_search_equals_the_definition(dev, candidates):
     assert all(index.has_copy_of(*pair) for pair in dev)
 
 
-def test_no_other_characters_become_ascii_letters():
-    codes = range(128, 0x20000)
-    assert not any(letter.isascii() for code in codes for letter in letters_of(chr(code)))
+def test_the_sum_of_a_line_depends_only_on_its_letters():
+    """Sums add up over characters, so it is enough to test every character."""
+    codes = [*range(0xD800), *range(0xE000, 0x20000)]
+    characters = [chr(code) for code in codes if code != ord("\n")]
+    text, letters = (
+        letter_sums(EncodedLines("".join(f"{line}\n" for line in lines).encode()))
+        for lines in (characters, map(letters_of, characters))
+    )
+    assert [c for c, same in zip(characters, text == letters, strict=True) if not same] == []
+    assert letter_sums(EncodedLines(b"")).tolist() == []
+
+
+def test_different_lines_have_different_sums():
+    lines = ["a b", "a c", "ab c", "да", "нет", "我们", "他是", "αβγ", "שלום", "한국"]
+    sums = letter_sums(EncodedLines("".join(f"{line}\n" for line in lines).encode()))
+    assert len(set(sums.tolist())) == len(lines)
+    assert 0 not in sums
 
 
 def find_duplicates(texts: list[str], size: int = 3) -> list[int]:

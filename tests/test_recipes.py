@@ -72,7 +72,7 @@ def test_config_prints_the_complete_reference():
             "  hint: pass a corpus: mtcli train SOURCE TARGET --config demo --out DIR\n",
         ),
         (
-            ["train", "--out", "x", "--config", "transformer-base", "--dry-run"],
+            ["train", "--out", "x", "--config", "transformer-base"],
             "recipe transformer-base: train.en is not in the current directory",
         ),
     ],

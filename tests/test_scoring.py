@@ -13,6 +13,7 @@ from handmade import make_unigram_model
 from mtcli import Translator
 from mtcli.cli.base import app
 from mtcli.config.search import EngineOptions, SearchOptions
+from mtcli.config.tags import ModelTags
 from mtcli.data.batches import pad
 from mtcli.errors import DataError, EngineError
 from mtcli.model_dir.weights import load_model
@@ -187,6 +188,19 @@ def test_batches_fit_and_every_pair_is_scored_once(tokenizers, corpus):
     for batch in engine.batches:
         longest = max(len(s.pieces) + 1 for s, _ in batch) + max(len(t) + 1 for _, t in batch)
         assert len(batch) * longest <= 60 or len(batch) == 1
+
+
+def test_tags_precede_every_source(tokenizers):
+    engine = EchoEngine()
+    tags = ModelTags(("de", "en"), ("bt",))
+    loaded = LoadedEngine(engine, tokenizers, 100, SearchOptions(), tags=tags)
+    with pytest.raises(EngineError, match="several target languages"):
+        PairScorer(loaded)
+    scorer = PairScorer(loaded, to="en", tag="bt")
+    [[blank, found]] = scorer.score_groups([[Pair("", "mag"), Pair("water", "mag")]])
+    assert (blank.is_blank, found.is_blank) == (True, False)
+    sources = [source.pieces for batch in engine.batches for source, _ in batch]
+    assert sources == [("<2en>", "<bt>", *tokenizers.source.tokenize("water")), ("<2en>", "<bt>")]
 
 
 def test_a_stream_reads_only_a_few_groups_ahead(tokenizers):

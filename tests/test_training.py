@@ -154,6 +154,7 @@ def test_a_finished_run_writes_a_complete_model(tiny_config, tmp_path):
         "checkpoints",
         "ctranslate2",
         "report.html",
+        "word_counts.safetensors",
     }
     assert [event.step for event in events if isinstance(event, StepDone)] == list(range(1, 13))
     assert [event.step for event in events if isinstance(event, Validated)] == [4, 8, 12]

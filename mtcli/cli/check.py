@@ -35,8 +35,8 @@ def check(
         list[str],
         typer.Option(
             metavar="NAME",
-            help="Test set in any format, such as 'test.{en,de}'; find its pairs in the corpus. "
-            "Repeatable.",
+            help="Test set in any format, such as 'test.{en,de}', that must not overlap with the "
+            "corpus; repeatable.",
             show_default="none",
             rich_help_panel=INPUT_OUTPUT,
         ),

@@ -26,7 +26,7 @@ def dev_corpora(files: tuple[Path, Path] | None, names: Sequence[str]) -> Any:
 
 def parse_corpus(text: str) -> Any:
     """Return the name of a corpus, or the mapping in a text such as {corpus: NAME, to: de}."""
-    if not (text.startswith("{") and text.endswith("}") and "corpus" in text):
+    if not (text.startswith("{") and text.endswith("}") and "corpus:" in text):
         return text
     from mtcli.config.load import parse_yaml
 

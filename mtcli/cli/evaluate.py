@@ -21,7 +21,7 @@ from mtcli.config.metrics import (
     MetricOptions,
     TestOptions,
 )
-from mtcli.config.report import DEFAULT_MAPS
+from mtcli.config.report import DEFAULT_MAPS, ReportOptions
 from mtcli.config.search import EngineOptions
 
 _METRIC_OPTIONS = ("metric", "tokenize", "smooth_method", "smooth_value", "test")
@@ -122,8 +122,7 @@ def evaluate(
     device: opts.Device = "auto",
 ) -> None:
     """Score translations with BLEU, chrF, chrF++ and TER, and compare systems."""
-    format_ = "json" if as_json else format_ or "text"
-    opts.check_choice("format", format_, metric_opts.RESULT_FORMATS)
+    format_ = _check_format(format_, as_json=as_json)
     inputs = _Inputs(files, hypothesis, compare, output, source_lang, target_lang or to)
     named = _TestSetOptions(test_set, pair, origlang, subset)
     _check_usage(inputs, named, trials)
@@ -166,20 +165,15 @@ def evaluate(
             has_analysis=analysis,
             train_corpora=tuple(train_corpus),
         )
-        from mtcli.evaluation.request import run_evaluation
-        from mtcli.evaluation.tables import FORMATS
+        _run(request, report_options, format_, is_quiet=quiet)
 
-        listener = make_listener(is_quiet=quiet)
-        result = run_evaluation(request, listener)
-    typer.echo(FORMATS[format_](result))
-    if analysis and format_ == "text":
-        from mtcli.evaluation.analysis.tables import format_analysis
 
-        typer.echo(f"\n{format_analysis(result)}")
-    if report_options:
-        from mtcli.evaluation.write_report import write_report
-
-        write_report(result, request, report_options, listener.notify)
+def _check_format(name: str | None, *, as_json: bool) -> str:
+    """Return the output format; raise `BadParameter` if it is unknown or contradicts --json."""
+    opts.check_choice("format", name, metric_opts.RESULT_FORMATS)
+    if as_json and name not in (None, "json"):
+        raise typer.BadParameter(f"--json and --format {name} are mutually exclusive")
+    return "json" if as_json else name or "text"
 
 
 def _check_analysis(is_wanted: bool, train_corpora: list[str], format_: str) -> None:
@@ -260,6 +254,26 @@ def make_listener(*, is_quiet: bool) -> "Listener":
         notify=_ignore if is_quiet else functools.partial(typer.echo, err=True),
         progress=functools.partial(_progress, is_visible=not is_quiet),
     )
+
+
+def _run(
+    request: "EvaluationRequest", report: ReportOptions | None, format_: str, *, is_quiet: bool
+) -> None:
+    """Evaluate, print the result in the given format, and write the report."""
+    from mtcli.evaluation.request import run_evaluation
+    from mtcli.evaluation.tables import FORMATS
+
+    listener = make_listener(is_quiet=is_quiet)
+    result = run_evaluation(request, listener)
+    typer.echo(FORMATS[format_](result))
+    if request.has_analysis and format_ == "text":
+        from mtcli.evaluation.analysis.tables import format_analysis
+
+        typer.echo(f"\n{format_analysis(result)}")
+    if report:
+        from mtcli.evaluation.write_report import write_report
+
+        write_report(result, request, report, listener.notify)
 
 
 def _ignore(_: str) -> None:

@@ -6,6 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from mtcli.config.alignment import AlignmentHeads
+
 
 def _reject_boolean(value: Any) -> Any:
     if isinstance(value, bool):
@@ -43,14 +45,6 @@ class LinearGroup:
     def n_parameters(self) -> int:
         """Total number of parameters in all layers."""
         return self.n_layers * self.rows * (self.columns + self.n_biases)
-
-
-@dataclass(frozen=True)
-class AlignmentHeads:
-    """Heads of one layer whose mean attention to the source gives the alignment."""
-
-    layer: int  # counted from 0, like the heads
-    heads: tuple[int, ...]
 
 
 class ModelConfig(Section):

@@ -94,13 +94,13 @@ class DataConfig(Section):
     def _check_mixing(self) -> Self:
         if self.streaming and self.is_mixed:
             raise ValueError(
-                "data.streaming cannot mix corpora by weight or temperature: their sizes are "
-                "unknown; remove the weights, or data.streaming"
+                "streaming cannot mix corpora by weight or temperature: their sizes are unknown; "
+                "remove the weights, or data.streaming"
             )
         if self.train.targets and (self.source_lang or self.target_lang):
             raise ValueError(
-                "data.source_lang and data.target_lang cannot be combined with `to`; set "
-                "source_lang and target_lang in the entries of data.train"
+                "source_lang and target_lang cannot be combined with `to`; set them in the entries "
+                "of data.train"
             )
         return self
 

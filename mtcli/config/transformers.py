@@ -4,7 +4,8 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from mtcli.config.base import AlignmentHeads, Float, Int, LinearGroup, ModelConfig, Side
+from mtcli.config.alignment import AlignmentHeads
+from mtcli.config.base import Float, Int, LinearGroup, ModelConfig, Side
 
 NORM_EPSILON = 1e-5  # added to the variance or mean square in every norm
 

@@ -62,6 +62,8 @@ def script_of(character: str) -> str | None:
 
 def letters_of(text: str) -> str:
     """Return the letters of `text` in lower case, without any other characters."""
+    if text.isascii():
+        return text.encode().translate(_ASCII_LOWER, _ASCII_OTHERS).decode()
     return text.translate(_LETTERS)
 
 
@@ -69,15 +71,17 @@ class _Letters(dict[int, str]):
     """Table for `str.translate`: the lower case of letters, nothing for other characters."""
 
     def __missing__(self, code: int) -> str:
-        character, lower = chr(code), chr(code).lower()
-        # Do not make ASCII letters of İ and the Kelvin sign: `NearCopyIndex` depends on it.
-        is_ascii = any(letter.isascii() for letter in lower)
-        lower = character if is_ascii and not character.isascii() else lower
+        character = chr(code)
+        lower = character.lower()
+        # İ becomes two characters. Keep it, so that each letter remains one letter.
+        lower = lower if len(lower) == 1 and character != "\N{KELVIN SIGN}" else character
         self[code] = lower if is_letter(character) else ""
         return self[code]
 
 
 _LETTERS = _Letters()
+_ASCII_LOWER = bytes(range(256)).lower()
+_ASCII_OTHERS = bytes(code for code in range(128) if not chr(code).isalpha())
 
 
 def count_words(line: str) -> float:

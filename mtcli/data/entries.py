@@ -108,6 +108,10 @@ def _open_direction(entry: "CorpusEntry", targets: Sequence[str]) -> OpenedEntry
                 hint="choose one of its languages, or set source_lang and target_lang of the entry",
             )
         opened = _reverse(opened)
+    if not found.target and not found.source:
+        side = "first" if entry.reverse else "second"
+        note = f"{entry}: languages unknown; using the {side} side as {to}"
+        opened = replace(opened, descriptions=(*opened.descriptions, note))
     return OpenedEntry(entry, opened, EntryInfo(to, entry.tag, entry.name or to))
 
 

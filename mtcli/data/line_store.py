@@ -208,6 +208,11 @@ class EncodedLines(Sequence[str]):
         return np.flatnonzero(np.frombuffer(self.data, np.uint8) == ord("\n"))
 
     @cached_property
+    def _end_list(self) -> list[int]:
+        ends: list[int] = self.ends.tolist()
+        return ends
+
+    @cached_property
     def _decoded(self) -> list[str]:
         return self.data.decode(errors="surrogatepass").split("\n")[:-1]
 
@@ -224,9 +229,10 @@ class EncodedLines(Sequence[str]):
     def __getitem__(self, index: int | slice) -> str | list[str]:
         if isinstance(index, slice):
             return self._decoded[index]
-        row = range(len(self))[index]
-        start = int(self.ends[row - 1]) + 1 if row else 0
-        return self.data[start : int(self.ends[row])].decode(errors="surrogatepass")
+        ends = self._end_list
+        row = range(len(ends))[index]
+        start = ends[row - 1] + 1 if row else 0
+        return self.data[start : ends[row]].decode(errors="surrogatepass")
 
 
 def blocks_of(lines: Sequence[str]) -> Iterator[list[str]]:

@@ -1,9 +1,10 @@
 """Near-copies of dev or test pairs: pairs with the same letters."""
 
-import string
 from collections.abc import Iterable
+from functools import cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mtcli.data.characters import letters_of
 from mtcli.data.filters import Mask, PairBlock
@@ -11,9 +12,9 @@ from mtcli.data.line_store import EncodedLines
 
 MIN_BYTES = 20  # of the letters of a line in UTF-8; both sides of a pair must match if it has less
 
-_LETTERS = string.ascii_letters.encode()
-_NO_LETTERS = bytes(byte for byte in range(256) if byte not in _LETTERS + b"\n")
-_LOWER = bytes.maketrans(string.ascii_uppercase.encode(), string.ascii_lowercase.encode())
+_TABLE_SIZE = 1 << 20
+_IGNORED = {*"åßωȿɀ", *map(chr, range(0x250, 0x2B0))}  # some upper cases have three bytes
+_UNCASED = (0x4E00, 0xA000), (0xAC00, 0xD780)  # Chinese characters and Hangul: all are letters
 
 
 class NearCopyIndex:
@@ -30,9 +31,10 @@ class NearCopyIndex:
         keys = [(_key(source), _key(target)) for source, target in pairs]
         self._pairs = {*keys, *((target, source) for source, target in keys)}
         self._long = {key for pair in keys for key in pair if _is_long(key)}
-        # Letters of other scripts are ignored first: a cheap test that excludes almost all lines.
-        block = PairBlock(*zip(*pairs, strict=True)) if pairs else PairBlock((), ())
-        self._ascii = {key for lines in block.encoded for key in _ascii_letters(lines.data)}
+        # A sum over the letters of a line excludes almost all lines quickly.
+        self._has_sum = np.zeros(_TABLE_SIZE, np.bool_)
+        for lines in PairBlock(*zip(*pairs, strict=True)).encoded if pairs else ():
+            self._has_sum[letter_sums(lines) & (_TABLE_SIZE - 1)] = True
 
     def candidates(self, block: PairBlock) -> list[int]:
         """Return the rows of a block that may be near-copies; all others are not."""
@@ -49,12 +51,13 @@ class NearCopyIndex:
 
     def has_copy_of(self, source: str, target: str) -> bool:
         """Return whether a pair is a near-copy of an indexed pair."""
-        pair = _key(source), _key(target)
-        return pair in self._pairs or any(key in self._long for key in pair)
+        if (one := _key(source)) in self._long or (other := _key(target)) in self._long:
+            return True
+        return (one, other) in self._pairs
 
     def _may_match(self, lines: EncodedLines) -> Mask:
-        is_known = map(self._ascii.__contains__, _ascii_letters(lines.data))
-        return np.fromiter(is_known, np.bool_, len(lines))
+        mask: Mask = self._has_sum[letter_sums(lines) & (_TABLE_SIZE - 1)]
+        return mask
 
 
 def _key(line: str) -> str:
@@ -65,6 +68,33 @@ def _is_long(key: str) -> bool:
     return len(key.encode(errors="surrogatepass")) >= MIN_BYTES
 
 
-def _ascii_letters(data: bytes) -> list[bytes]:
-    """Return the ASCII letters of each line in lower case."""
-    return data.translate(_LOWER, _NO_LETTERS).split(b"\n")[:-1]
+def letter_sums(lines: EncodedLines) -> NDArray[np.uint32]:
+    """Return a sum for each line that depends only on its letters in lower case, in any order.
+
+    Some letters do not count: most of those with three bytes in UTF-8 and `_IGNORED`.
+    """
+    if not len(lines):
+        return np.zeros(0, np.uint32)
+    data = np.frombuffer(lines.data, np.uint8)
+    one_byte, two_bytes = _weights()
+    weights = one_byte.take(data, mode="wrap")
+    starts = np.flatnonzero(data >= 0xC2)  # of characters with several bytes
+    weights[starts] = two_bytes[data[starts].astype(np.uint16) << 8 | data[starts + 1]]
+    sums: NDArray[np.uint32] = np.add.reduceat(weights, np.append(0, lines.ends[:-1] + 1))
+    return sums
+
+
+@cache
+def _weights() -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+    """Return the weights of letters by their only byte, and by their first two bytes."""
+    random = np.random.default_rng(1).integers(2**32, size=2**16, dtype=np.uint32)
+    tables = np.zeros(2**8, np.uint32), np.zeros(2**16, np.uint32)
+    for code in range(0x800):  # characters with one or two bytes
+        letter = letters_of(chr(code))
+        if letter and letter not in _IGNORED and ord(letter) < 0x800:
+            data = chr(code).encode()
+            tables[len(data) - 1][int.from_bytes(data)] = random[ord(letter)]
+    for first, end in _UNCASED:
+        for code in range(first, end, 64):  # the first two bytes are the same for 64 characters
+            tables[1][int.from_bytes(chr(code).encode()[:2])] = random[code]
+    return tables

@@ -1,5 +1,6 @@
 """The evaluation that one `mtcli evaluate` command requests."""
 
+import os
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -26,7 +27,8 @@ from mtcli.evaluation.test_sets import (
     read_test_set,
 )
 from mtcli.files import write_file
-from mtcli.model_dir.saved_tree import saved_languages
+from mtcli.model_dir.layout import EXPORT
+from mtcli.model_dir.saved_tree import check_has_weights, saved_languages
 from mtcli.model_dir.tags import model_tags
 from mtcli.tokenizer import load_tokenizers
 from mtcli.translation.pipeline import OnProgress
@@ -54,10 +56,10 @@ class EvaluationRequest:
 
     def __post_init__(self) -> None:
         SearchOptions(**self.search)  # raises `OptionsError` for values out of range
-        paths = self.models or self.hypotheses
-        repeated = [str(path) for i, path in enumerate(paths) if path in paths[:i]]
-        if repeated:
-            raise OptionsError(f"{repeated[0]} is given twice", hint="compare different systems")
+        for paths in (self.models, self.hypotheses, self.outputs):
+            repeated = [str(path) for i, path in enumerate(paths) if path in paths[:i]]
+            if repeated:
+                raise OptionsError(f"{repeated[0]} is given twice", hint="give different ones")
         if self.outputs and len(self.outputs) != len(self.models):
             raise OptionsError(
                 f"{len(self.outputs)} output files for {len(self.models)} models",
@@ -122,15 +124,20 @@ def _analyze(evaluation: Evaluation, request: EvaluationRequest) -> Analysis:
 def _model_languages(request: EvaluationRequest) -> Languages:
     """Return the languages of the first model, unless the user specifies them; check all models."""
     found = [saved_languages(model) for model in request.models]
-    model = found[0] if found else UNKNOWN_LANGUAGES
-    languages = request.languages
-    return Languages(languages.source or model.source, languages.target or model.target)
+    for model in request.models:
+        if not (model / EXPORT).is_dir():
+            check_has_weights(model)
+    first = found[0] if found else UNKNOWN_LANGUAGES
+    typed = request.languages
+    return Languages(typed.source or first.source, typed.target or first.target)
 
 
 def _check_outputs(request: EvaluationRequest) -> None:
-    """Raise `DataError` if a file of translations would replace an input."""
+    """Raise `DataError` if a file of translations cannot be written or would replace an input."""
     inputs = [Path(name) for name in request.files]
     for path in request.outputs:
+        if path.is_dir() or (path.parent.exists() and not os.access(path.parent, os.W_OK)):
+            raise DataError(f"cannot write {path}", hint="choose another --output")
         if path.exists() and any(other.exists() and path.samefile(other) for other in inputs):
             raise DataError(f"{path} is also an input", hint="choose another --output")
 

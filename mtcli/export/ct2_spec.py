@@ -15,7 +15,7 @@ from ctranslate2.specs.transformer_spec import (
     TransformerEncoderSpec,
 )
 
-from mtcli.config.base import AlignmentHeads
+from mtcli.config.alignment import AlignmentHeads
 from mtcli.config.transformers import (
     NORM_EPSILON,
     AttentionConfig,

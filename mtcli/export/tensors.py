@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from mtcli.config.base import AlignmentHeads
+from mtcli.config.alignment import AlignmentHeads
 from mtcli.config.transformers import AttentionConfig, DecoderOnlyConfig, TransformerConfig
 from mtcli.errors import CheckpointError
 

@@ -9,7 +9,7 @@ from mtcli.model_dir.directory import WeightsInfo, load_saved_config, weights_in
 from mtcli.model_dir.layout import CARD, EXPORT
 from mtcli.model_dir.manifest import read_manifest
 from mtcli.model_dir.tags import model_tags
-from mtcli.tokenizer import load_tokenizers
+from mtcli.tokenizer import load_tokenizers, tokenizer_names
 
 
 def write_card(directory: Path) -> None:
@@ -57,7 +57,8 @@ def describe(directory: Path) -> list[tuple[str, str]]:
 
 
 def _tags(directory: Path) -> ModelTags:
-    return model_tags(directory, load_tokenizers(directory))
+    has_tokenizer = tokenizer_names(directory)  # a description does not need one
+    return model_tags(directory, load_tokenizers(directory)) if has_tokenizer else ModelTags()
 
 
 def _describe_tags(tags: ModelTags) -> list[tuple[str, str]]:

@@ -14,7 +14,8 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from mtcli import __version__
-from mtcli.config.base import AlignmentHeads, ModelConfig
+from mtcli.config.alignment import AlignmentHeads
+from mtcli.config.base import ModelConfig
 from mtcli.config.load import (
     METADATA_KEYS,
     differences,
@@ -40,7 +41,7 @@ from mtcli.model_dir.layout import (
     WORD_COUNTS,
 )
 from mtcli.model_dir.safety import check_contained, read_record
-from mtcli.model_dir.saved_tree import read_saved_tree
+from mtcli.model_dir.saved_tree import check_has_weights, read_saved_tree
 
 # Format of the model directory, saved in config.yaml. Increment it if older versions of mtcli
 # cannot read it. 0.1.0 and 0.2.0 wrote format 1, development versions of 0.3.0 wrote format 2.
@@ -275,13 +276,8 @@ def remove_run(directory: Path) -> None:
 
 def weights_info(directory: Path) -> WeightsInfo:
     """Return the size and origin of the weights from the header of model.safetensors."""
+    check_has_weights(directory)
     path = directory / WEIGHTS
-    if not path.is_file():
-        raise CheckpointError(
-            f"{directory} has no {WEIGHTS}: training has not reached its first validation, or the "
-            "directory was not copied completely",
-            hint="run the same `mtcli train` command again to resume, or copy the model again",
-        )
     try:
         with safe_open(path, framework="numpy") as file:
             slices = [file.get_slice(name) for name in file.keys()]  # noqa: SIM118

@@ -6,7 +6,7 @@ dataclass and verifies the type of each field.
 
 import math
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields
 from pathlib import Path
 from types import NoneType, UnionType
@@ -77,7 +77,7 @@ def read_record(kind: type[T], values: object) -> T:
     """Return an instance of the dataclass `kind` with the fields in `values`.
 
     Raise `ValueError` if a field is missing, unknown or of the wrong type. Fields of types other
-    than bool, int, float, str and their unions with None are not checked.
+    than bool, int, float, str, their unions with None and mappings to float are not checked.
     """
     if not isinstance(values, dict):
         raise ValueError(f"expected an object, got {type(values).__name__}")
@@ -97,6 +97,8 @@ def read_record(kind: type[T], values: object) -> T:
 
 
 def _has_type(value: object, hint: Any) -> bool:
+    if hint == Mapping[str, float]:
+        return isinstance(value, dict) and all(_has_type(v, float) for v in value.values())
     kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
     if value is None:
         return NoneType in kinds

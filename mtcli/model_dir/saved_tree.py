@@ -7,7 +7,7 @@ import yaml
 from mtcli.config.yaml_errors import YAML_ERRORS, describe_yaml_error
 from mtcli.data.formats.base import Languages
 from mtcli.errors import CheckpointError
-from mtcli.model_dir.layout import CONFIG
+from mtcli.model_dir.layout import CONFIG, WEIGHTS
 from mtcli.model_dir.safety import check_contained
 
 _LANGUAGE_KEYS = ("source_lang", "target_lang")
@@ -57,3 +57,13 @@ def saved_languages(directory: Path) -> Languages:
     data = read_saved_tree(directory / CONFIG).get("data")
     codes = [data.get(key) if isinstance(data, dict) else None for key in _LANGUAGE_KEYS]
     return Languages(*(code if isinstance(code, str) else None for code in codes))
+
+
+def check_has_weights(directory: Path) -> None:
+    """Raise `CheckpointError` if a model has no weights."""
+    if not (directory / WEIGHTS).is_file():
+        raise CheckpointError(
+            f"{directory} has no {WEIGHTS}: training has not reached its first validation, or the "
+            "directory was not copied completely",
+            hint="run the same `mtcli train` command again to resume, or copy the model again",
+        )

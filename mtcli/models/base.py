@@ -17,7 +17,7 @@ from typing import Any, Generic, Self, TypeVar
 import torch.nn.functional as F  # noqa: N812  (PyTorch's convention)
 from torch import Tensor, nn
 
-from mtcli.config.base import AlignmentHeads
+from mtcli.config.alignment import AlignmentHeads
 from mtcli.models.recording import AttentionWeights
 from mtcli.tokenizer import DEFAULT_SPECIAL_IDS, SpecialIds
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from mtcli.config.base import AlignmentHeads
+from mtcli.config.alignment import AlignmentHeads
 from mtcli.config.transformers import DecoderOnlyConfig
 from mtcli.models.attention import KeyValueCache
 from mtcli.models.base import LossTerm, State

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from mtcli.config.base import AlignmentHeads
+from mtcli.config.alignment import AlignmentHeads
 
 
 class AttentionRecorder:

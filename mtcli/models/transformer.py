@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from mtcli.config.base import AlignmentHeads
+from mtcli.config.alignment import AlignmentHeads
 from mtcli.config.transformers import TransformerConfig
 from mtcli.models.attention import Attention, KeyValueCache, KeyValues
 from mtcli.models.base import State

@@ -15,7 +15,7 @@ import torch.nn.functional as F  # noqa: N812  (PyTorch's convention)
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mtcli.config.base import AlignmentHeads
+from mtcli.config.alignment import AlignmentHeads
 from mtcli.data.batches import pad
 from mtcli.data.encoding import EncodedCorpus
 from mtcli.export.shortlist import Lexicon, estimate_lexicon

@@ -27,6 +27,7 @@ from mtcli.data.formats.base import Languages
 from mtcli.data.held_out import choose_dev, hold_out
 from mtcli.data.id_files import SIDES, open_ids, write_ids
 from mtcli.data.overlong import drop_overlong
+from mtcli.data.quality.quick import quick_warnings
 from mtcli.model_dir.layout import WORD_COUNTS
 from mtcli.model_dir.word_counts import word_counts_file
 from mtcli.signals import run_interruptibly
@@ -218,6 +219,7 @@ class Preparation:
     def _read_summary(self) -> SplitSummary:
         notices: list[str] = []
         split = read_split(self._config, notices.append, self._reader)
+        notices += quick_warnings(split.train)
         self.split = split
         configured = configured_languages(self._config)
         languages = self._reader.languages(self._config.data.train, configured)

@@ -12,6 +12,7 @@ from mtcli.data.entries import open_entries
 from mtcli.data.filtering import drop_unwanted, near_copy_index
 from mtcli.data.held_out import too_few_pairs
 from mtcli.data.near_copies import NearCopyIndex
+from mtcli.data.quality.quick import quick_warnings
 from mtcli.data.streaming import BLOCK_PAIRS, StreamedCorpus, read_head
 from mtcli.model_dir.word_counts import word_counts_file
 from mtcli.signals import run_interruptibly
@@ -57,6 +58,7 @@ class StreamPreparation(Preparation):
         notices += self._head.notices
         if self._config.filters != FilterConfig.none():
             notices.append("  filters apply to the entire stream; only the first pairs are counted")
+        notices += quick_warnings(head)
         digest = hashlib.sha256(f"stream {head.digest} {dev.digest}".encode()).hexdigest()
         return SplitSummary(digest, self._languages, dev, tuple(notices))
 

@@ -118,7 +118,7 @@ class PairScorer:
         targets = self.tokenizers.target.tokenize_batch([pair.target for pair in pairs])
         tags = self.symbols
         return [
-            (Source((*tags, *source) if source else (), n_tags=len(tags)), tuple(target))
+            (Source((*tags, *source), n_tags=len(tags)), tuple(target))
             for source, target in zip(sources, targets, strict=True)
         ]
 
@@ -246,7 +246,7 @@ class _Group(Group[PairScore]):
                 tokens=(*pieces, EOS) if log_probs else (),
                 log_probs=tuple(log_probs),
                 is_overlong=not log_probs,
-                is_blank=not source.pieces or not pieces,
+                is_blank=len(source.pieces) == source.n_tags or not pieces,
             )
             for (source, pieces), log_probs in zip(self.pairs, self.log_probs, strict=True)
         ]

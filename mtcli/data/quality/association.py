@@ -47,8 +47,8 @@ class Vocabulary:
     def of(cls, tokens: Tokens) -> "Vocabulary":
         """Return the vocabulary of a list of lines."""
         counts = np.bincount(buckets(tokens.hashes), minlength=N_BUCKETS)
-        frequent = np.argsort(-counts, kind="stable")[:_MAX_WORDS]
-        frequent = frequent[counts[frequent] >= _MIN_COUNT]
+        frequent = np.flatnonzero(counts >= _MIN_COUNT)
+        frequent = frequent[np.argsort(-counts[frequent], kind="stable")[:_MAX_WORDS]]
         table = np.zeros(N_BUCKETS, np.int32)
         table[frequent] = np.arange(1, len(frequent) + 1)
         return cls(table, len(frequent) + 1)

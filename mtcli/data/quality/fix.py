@@ -19,6 +19,7 @@ from mtcli.files import atomic_write
 from mtcli.reporting.messages import strip_control
 
 _ROWS_AT_ONCE = 10_000
+_MARGIN = 2  # lines on each side of a boundary to remove: its place is not exact
 _CHANGED = "control"  # the only finding that changes lines instead of removing pairs
 
 
@@ -115,7 +116,8 @@ def _realigned(
     for segment in segments:
         if segment.offset is None:
             continue
-        rows = np.arange(segment.start, segment.end)
+        start = segment.start + _MARGIN if segment.start else 0
+        rows = np.arange(start, segment.end - (_MARGIN if segment.end < n_pairs else 0))
         others = rows + segment.offset
         is_kept = (others >= next_target) & (others < n_pairs)
         if is_kept.any():

@@ -29,7 +29,9 @@ _MIN_SIDE_RATIO = 0.5  # the same for the language of the other side
 _MAX_KNOWN_SHARE = 0.8  # of known words in a foreign line, relative to the average line
 _MAX_GROUP_KNOWN_SHARE = 0.6  # the same for the mean of a group
 _MIN_NEW_WORDS = 40  # different words of a third language
-_HEAPS_FACTOR = 3.0
+# The number of different words in natural text of n words is at least this times the square root
+# of n (Heaps' law); sentences made from a template have fewer.
+_HEAPS_FACTOR, _TEMPLATE_FACTOR = 3.0, 4.0
 _MIN_KNOWN_COUNT = 2  # occurrences of a known word
 
 Mask = NDArray[np.bool_]
@@ -150,23 +152,9 @@ def learn_languages(source: SideSample, target: SideSample) -> tuple[SideLanguag
     counts = [side.trigrams.histogram(side.is_first) for side in (source, target)]
     prior = (counts[0] + counts[1] + 0.5) / (counts[0].sum() + counts[1].sum() + 0.5 * _N_TRIGRAMS)
     return (
-        _learn_side(_SideLearner(source, prior), _log_probabilities(counts[1], prior)),
-        _learn_side(_SideLearner(target, prior), _log_probabilities(counts[0], prior)),
+        _SideLearner(source, prior, _log_probabilities(counts[1], prior)).language(),
+        _SideLearner(target, prior, _log_probabilities(counts[0], prior)).language(),
     )
-
-
-def _learn_side(learner: "_SideLearner", other: Floats) -> SideLanguage:
-    group = learner.find_group()
-    is_own = learner.side.is_first & ~group
-    folds = []
-    for fold in (0, 1):
-        own = learner.learn(is_own, fold)
-        third = learner.learn(group, fold) - own if group.any() else None
-        folds.append(FoldTables(other - own, third))
-    for fold, tables in enumerate(folds):
-        is_other = learner.side.trigrams.totals(tables.other_side) > 0
-        is_own &= ~is_other | (learner.side.folds != fold)
-    return SideLanguage((folds[0], folds[1]), KnownWords.of(learner.side.tokens, is_own))
 
 
 def _log_probabilities(counts: Doubles, prior: Doubles) -> Floats:
@@ -179,18 +167,46 @@ def _log_probabilities(counts: Doubles, prior: Doubles) -> Floats:
 class _SideLearner:
     """Learning of a third language on one side of a corpus."""
 
-    def __init__(self, side: SideSample, prior: Doubles) -> None:
+    def __init__(self, side: SideSample, prior: Doubles, other_side: Floats) -> None:
         self.side = side
         self._prior = prior
+        self._other_side = other_side
         self._n_trigrams = np.maximum(side.trigrams.counts, 1)
         self._is_long = side.is_first & (side.trigrams.counts >= _MIN_TRIGRAMS)
 
-    def learn(self, lines: Mask, fold: int) -> Floats:
+    def language(self) -> SideLanguage:
+        """Return the language of this side."""
+        nothing = np.zeros(len(self.side.trigrams), bool)
+        # Lines in the language of the other side cannot be in a third language.
+        self._is_long = self._is_long & (
+            self._other_ratios(self._tables(nothing)) <= _MIN_SIDE_RATIO
+        )
+        group = self._find_group()
+        folds = self._tables(group)
+        is_own = self.side.is_first & ~group & (self._other_ratios(folds) <= 0)
+        return SideLanguage(folds, KnownWords.of(self.side.tokens, is_own))
+
+    def _tables(self, group: Mask) -> tuple[FoldTables, FoldTables]:
+        """Return the tables of both folds, given the lines in a third language."""
+        folds = []
+        for fold in (0, 1):
+            own = self._learn(self.side.is_first & ~group, fold)
+            third = self._learn(group, fold) - own if group.any() else None
+            folds.append(FoldTables(self._other_side - own, third))
+        return folds[0], folds[1]
+
+    def _other_ratios(self, folds: tuple[FoldTables, FoldTables]) -> Doubles:
+        """Return how much better each line fits the other side, in nats per trigram."""
+        first, second = (self.side.trigrams.totals(tables.other_side) for tables in folds)
+        ratios: Doubles = np.where(self.side.folds == 0, first, second) / self._n_trigrams
+        return ratios
+
+    def _learn(self, lines: Mask, fold: int) -> Floats:
         """Return log-probabilities for `fold`, learned from the given lines of the other fold."""
         counts = self.side.trigrams.histogram(lines & (self.side.folds != fold))
         return _log_probabilities(counts, self._prior)
 
-    def find_group(self) -> Mask:
+    def _find_group(self) -> Mask:
         """Return the lines in a third language; start with those that fit worst.
 
         Learn and assign in turn. Lines on the same topic can also form a group; if so, continue
@@ -212,7 +228,11 @@ class _SideLearner:
         group &= shares <= _MAX_KNOWN_SHARE
         is_minority = _MIN_GROUP_LINES <= group.sum() <= _MAX_GROUP_SHARE * n_lines
         is_foreign = is_minority and shares[group].mean() <= _MAX_GROUP_KNOWN_SHARE
-        return group if is_foreign and _is_vocabulary(self._new_words(group)[0]) else nothing
+        if not is_foreign:
+            return nothing
+        words, _ = self._new_words(group)
+        n_natural = max(_MIN_NEW_WORDS, _HEAPS_FACTOR * math.sqrt(len(words)))
+        return group if len(np.unique(words)) >= n_natural else nothing
 
     def _new_words(self, group: Mask) -> tuple[Array, Array]:
         """Return the words of a group that do not occur outside of it, and their rows."""
@@ -234,7 +254,8 @@ class _SideLearner:
         for word in distinct[counts >= _MIN_GROUP_LINES].tolist():
             is_same = words == word
             lines = np.unique(rows[is_same])
-            if not _is_vocabulary(words[np.isin(rows, lines) & ~is_same], minimum=0):
+            others = words[np.isin(rows, lines) & ~is_same]
+            if len(np.unique(others)) < _TEMPLATE_FACTOR * math.sqrt(len(others)):
                 group[lines] = False
         return group
 
@@ -251,17 +272,9 @@ class _SideLearner:
         """Return the mean difference of the log-probabilities learned from two sets of lines."""
         ratios = np.zeros(len(lines))
         for fold in (0, 1):
-            table = self.learn(lines, fold)
+            table = self._learn(lines, fold)
             if others.any():
-                table = table - self.learn(others, fold)
+                table = table - self._learn(others, fold)
             is_scored = self.side.folds == fold
             ratios[is_scored] = self.side.trigrams.totals(table)[is_scored]
         return ratios / self._n_trigrams
-
-
-def _is_vocabulary(words: Array, minimum: int = _MIN_NEW_WORDS) -> bool:
-    """Return whether there are as many different words as in natural text of this length.
-
-    Their number grows with the square root of the length or faster (Heaps' law).
-    """
-    return len(np.unique(words)) >= max(minimum, _HEAPS_FACTOR * math.sqrt(len(words)))

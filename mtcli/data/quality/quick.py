@@ -6,22 +6,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mtcli.data.corpus import Corpus
-from mtcli.data.quality.alignment import MIN_PAIRS
 from mtcli.data.quality.analysis import Analysis, analyze
 from mtcli.data.quality.findings import KINDS
 from mtcli.data.quality.stored_pairs import StoredPairs
 
+MIN_PAIRS = 1_000  # smaller corpora are not checked; training warns about their size
 _SAMPLE_PAIRS = 10_000
 _PASSAGE = 500  # consecutive pairs, so that shifts can be found
 _MIN_SHARE = 0.01  # of the sampled pairs; rarer problems are left to `mtcli check`
 
 
 def quick_warnings(corpus: Corpus) -> Iterator[str]:
-    """Yield warnings about frequent problems of a corpus, found in a sample of limited size.
-
-    Small corpora are not sampled, and very small ones not checked: they are too small to learn
-    from.
-    """
+    """Yield warnings about frequent problems of a corpus, found in a sample of limited size."""
     if len(corpus) < MIN_PAIRS:
         return
     rows = _sample_rows(len(corpus))
@@ -50,6 +46,5 @@ def _warnings(analysis: Analysis, rows: NDArray[np.int64]) -> Iterator[str]:
     for kind in KINDS.values():
         n_found = len(analysis.rows.get(kind.name, ()))
         if kind.is_problem and n_found >= _MIN_SHARE * analysis.n_pairs:
-            share = f"{n_found / analysis.n_pairs:.0%}"
-            scope = "" if analysis.n_pairs == len(rows) < _SAMPLE_PAIRS else "about "
-            yield f"warning: {scope}{share} of the pairs: {kind.unit} {kind.title}"
+            share = n_found / analysis.n_pairs
+            yield f"warning: about {share:.0%} of the corpus: {kind.unit}s {kind.title}"

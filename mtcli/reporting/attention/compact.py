@@ -1,11 +1,14 @@
 """Attention maps as small JSON values, which `templates/attention_map.js` draws."""
 
 import string
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mtcli.reporting.attention.maps import AttentionMap, Floats, piece_labels
+from mtcli.reporting.attention.maps import AttentionMap, piece_labels
+
+if TYPE_CHECKING:
+    from mtcli.reporting.attention.maps import Floats
 
 # One character for each weight, in 64 levels. The script has the same list.
 _LEVELS = np.array(list(string.ascii_uppercase + string.ascii_lowercase + string.digits + "-_"))
@@ -21,7 +24,7 @@ def compact_map(attention_map: AttentionMap) -> dict[str, Any]:
     }
 
 
-def encode_weights(weights: Floats) -> str:
+def encode_weights(weights: "Floats") -> str:
     """Return weights of any shape as one string, in row-major order, one character each."""
     levels = np.rint(np.clip(weights, 0, 1) * (len(_LEVELS) - 1)).astype(int)
     return "".join(_LEVELS[levels].ravel())

@@ -2,13 +2,16 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from mtcli.config.base import AlignmentHeads
+from mtcli.config.alignment import AlignmentHeads
 from mtcli.errors import DataError
+
+if TYPE_CHECKING:  # importing a translator must not import numpy
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.floating[Any]]
 
 BOS, EOS = "<s>", "</s>"
 _WORD_START = "▁"  # SentencePiece's symbol for the space before a word
@@ -17,8 +20,6 @@ KINDS = {  # in the order in which they are offered
     "decoder": "decoder self-attention",
     "encoder": "encoder self-attention",
 }
-
-Floats = NDArray[np.floating[Any]]
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class AttentionMap:
     target: str  # text of its translation
     rows: Sequence[str]  # pieces that attend
     columns: Sequence[str]  # pieces that are attended to
-    weights: Floats  # [T, S]
+    weights: "Floats"  # [T, S]
     title: str = ""  # such as "cross-attention, layer 2, heads 1 and 3"
 
     def _repr_html_(self) -> str:
@@ -45,7 +46,7 @@ class AttentionStack:
 
     rows: Sequence[str]  # pieces that attend; of the target, the predicted piece of each position
     columns: Sequence[str]  # pieces that are attended to; of the target, the input pieces
-    weights: Floats  # [L, H, T, S]
+    weights: "Floats"  # [L, H, T, S]
 
     @property
     def n_layers(self) -> int:

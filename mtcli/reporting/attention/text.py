@@ -1,9 +1,13 @@
 """Attention maps as text for the terminal."""
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from mtcli.reporting.attention.maps import AttentionMap, Floats, piece_labels
+from mtcli.reporting.attention.maps import AttentionMap, piece_labels
 from mtcli.reporting.messages import strip_control
+
+if TYPE_CHECKING:
+    from mtcli.reporting.attention.maps import Floats
 
 _SHADES = ((0.65, "██"), (0.4, "▓▓"), (0.2, "▒▒"), (0.05, "░░"), (0.0, " ·"))
 _LEGEND = "░░ ≥ 5%   ▒▒ ≥ 20%   ▓▓ ≥ 40%   ██ ≥ 65%"
@@ -33,7 +37,7 @@ def render_text(attention_map: AttentionMap, width: int | None = None) -> Iterat
 
 
 def _block(
-    rows: Sequence[str], columns: Sequence[str], weights: Floats, margin: int
+    rows: Sequence[str], columns: Sequence[str], weights: "Floats", margin: int
 ) -> Iterator[str]:
     from rich.cells import cell_len
 

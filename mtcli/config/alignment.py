@@ -1,0 +1,11 @@
+"""Heads that give the word alignment. Importing this module is fast."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class AlignmentHeads:
+    """Heads of one layer whose mean attention to the source gives the alignment."""
+
+    layer: int  # counted from 0, like the heads
+    heads: tuple[int, ...]
