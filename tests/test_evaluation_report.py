@@ -149,6 +149,17 @@ def test_an_attention_map_opens(open_page, report):
     ]
 
 
+def test_a_map_stays_open_after_enter_in_the_search_field(open_page, report):
+    page = open_page(report)
+    page.clock.install()
+    page.fill("#search", "#11")
+    page.keyboard.press("Enter")
+    page.get_by_text("Attention of second").click()
+    page.wait_for_selector("table.attention")
+    page.clock.run_for(5000)  # the delayed search of the input event must not run again
+    assert page.locator("table.attention").count() == 1
+
+
 def test_the_browser_works_with_the_keyboard_only(open_page, report):
     page = open_page(report)
 

@@ -7,7 +7,7 @@ import typer
 
 from mtcli.cli import options as opts
 from mtcli.cli import report_options as report_opts
-from mtcli.cli.base import Command, Quiet, SourceLang, TargetLang, app
+from mtcli.cli.base import Command, Quiet, SourceLang, Tag, TargetLang, To, app
 from mtcli.cli.evaluate import make_listener
 from mtcli.cli.metric_options import AsJson
 from mtcli.config.report import DEFAULT_MAPS
@@ -29,6 +29,8 @@ def compare(
     ],
     source_lang: SourceLang = None,
     target_lang: TargetLang = None,
+    to: To = None,
+    tag: Tag = None,
     as_json: AsJson = False,
     report: report_opts.Report = None,
     quiet: Quiet = False,
@@ -66,6 +68,8 @@ def compare(
             languages=Languages(source_lang, target_lang),
             engine=engine_options,
             search=search,
+            to=to,
+            tag=tag,
         )
         listener = make_listener(is_quiet=quiet)
         result = compare_runs(request, listener)

@@ -94,9 +94,10 @@ def run_evaluation(request: EvaluationRequest, listener: Listener = Listener()) 
     metrics, _ = resolve_tokenizer(request.metrics, test_set.languages.target)
     build_metrics(metrics)
     _check_outputs(request)
-    choices = [_choose_tags(model, request) for model in request.models]
-    for i, (model, choice) in enumerate(zip(request.models, choices, strict=True)):
-        system = _translate(model, choice, test_set, request, listener)
+    for model in request.models:
+        _choose_tags(model, request)  # raises errors before the first translation
+    for i, model in enumerate(request.models):
+        system = _translate(model, test_set, request, listener)
         if request.outputs:
             write_file(request.outputs[i], "".join(f"{line}\n" for line in system.hypotheses))
         systems.append(system)
@@ -164,14 +165,16 @@ def _choose_tags(model: Path, request: EvaluationRequest) -> _TagChoice:
     return choice
 
 
+def open_translator(model: Path, request: EvaluationRequest) -> Translator:
+    """Open a model with the engine, the target language and the tag of the evaluation."""
+    choice = _choose_tags(model, request)
+    return Translator(model, engine=request.engine, to=choice.to, tag=choice.tag)
+
+
 def _translate(
-    model: Path,
-    choice: _TagChoice,
-    test_set: TestSet,
-    request: EvaluationRequest,
-    listener: Listener,
+    model: Path, test_set: TestSet, request: EvaluationRequest, listener: Listener
 ) -> System:
-    translator = Translator(model, engine=request.engine, to=choice.to, tag=choice.tag)
+    translator = open_translator(model, request)
     options = replace(translator.options, n_best=1, **request.search)
     with listener.progress(str(model), len(test_set)) as on_progress:
         system = translate_test_set(translator, test_set, options, on_progress)

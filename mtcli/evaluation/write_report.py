@@ -6,12 +6,11 @@ from dataclasses import replace
 from mtcli.config.report import ReportOptions
 from mtcli.evaluation.report import ReportContent, evaluation_page
 from mtcli.evaluation.report_maps import choose_map_lines, describe_choice, trace_maps
-from mtcli.evaluation.request import EvaluationRequest
+from mtcli.evaluation.request import EvaluationRequest, open_translator
 from mtcli.evaluation.results import Evaluation
 from mtcli.evaluation.run_comparison import RunComparison, runs_table
 from mtcli.evaluation.sentences import score_sentences
 from mtcli.reporting.pages import write_page
-from mtcli.translation.translator import Translator
 
 
 def write_report(
@@ -53,7 +52,7 @@ def _sentence_content(
     scores = score_sentences(evaluation)
     lines, rule = _choose_lines(evaluation, scores, options, notify)
     models = request.models if lines else ()
-    translators = {i: Translator(model, engine=request.engine) for i, model in enumerate(models)}
+    translators = {i: open_translator(model, request) for i, model in enumerate(models)}
     maps = trace_maps(evaluation, translators, lines)
     return ReportContent(scores, maps, rule if maps else "")
 
