@@ -29,8 +29,7 @@ def format_choices(names: Sequence[str]) -> str:
     return " or ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else names[0]
 
 
-_SEARCH = "Search"
-ENGINE = "Engine"
+_SEARCH, ENGINE = "Search", "Engine"
 _FROM_MODEL = "from the model"
 _LIMITS = {**SEARCH_LIMITS, **SAMPLING_LIMITS}  # limits that the help omits are checked later
 LENGTH_PENALTY_HELP = (
@@ -333,7 +332,6 @@ def name_options_in_errors(typed: Collection[str]) -> Iterator[None]:
     except OptionsError as error:
         raise typer.BadParameter(_with_options(str(error), typed)) from error
     except MtcliError as error:
-        # Change the error itself: subclasses may have more fields.
         error.args = (_with_options(str(error.args[0]), typed), *error.args[1:])
         error.hint = _with_options(error.hint, typed) if error.hint else None
         raise
