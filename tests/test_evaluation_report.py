@@ -151,7 +151,8 @@ def test_an_attention_map_opens(open_page, report):
 
 def test_a_map_stays_open_after_enter_in_the_search_field(open_page, report):
     page = open_page(report)
-    page.clock.install()
+    page.clock.install(time=0)
+    page.clock.pause_at(1000)
     page.fill("#search", "#11")
     page.keyboard.press("Enter")
     page.get_by_text("Attention of second").click()
