@@ -22,6 +22,7 @@ from mtcli.data.quality.tokens import TextBlock, tokenize
 
 DEMO = Path(__file__).parent.parent / "data" / "demo"
 EN_DE = Languages("en", "de")
+pytestmark = pytest.mark.cpu
 
 
 @cache
