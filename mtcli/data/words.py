@@ -1,7 +1,6 @@
 """Words of a text, and hashed counts of the words of a corpus."""
 
 import re
-import sys
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -33,24 +32,28 @@ def split_words(text: str) -> list[str]:
     In scripts without spaces, each character is a word.
     """
     words: list[str] = []
-    punctuation = _punctuation()
     for token in text.split():
-        word = token.strip(punctuation)
-        if not word:
-            continue
+        word = _strip_punctuation(token)
         if word.isascii() or not _HAS_SPACELESS.search(word):
             words.append(word)
         else:
-            parts = (part.strip(punctuation) for part in _SPACELESS_PARTS.findall(word))
-            words += filter(None, parts)
-    return words
+            words += map(_strip_punctuation, _SPACELESS_PARTS.findall(word))
+    return [word for word in words if word]
+
+
+def _strip_punctuation(text: str) -> str:
+    """Return `text` without punctuation and symbols at its start and end."""
+    start, end = 0, len(text)
+    while start < end and _is_punctuation(text[start]):
+        start += 1
+    while end > start and _is_punctuation(text[end - 1]):
+        end -= 1
+    return text[start:end]
 
 
 @cache
-def _punctuation() -> str:
-    """Return all characters that are punctuation or symbols."""
-    characters = map(chr, range(sys.maxunicode + 1))
-    return "".join(c for c in characters if unicodedata.category(c)[0] in "PS")
+def _is_punctuation(character: str) -> bool:
+    return unicodedata.category(character)[0] in "PS"
 
 
 def hash_word(word: str) -> int:
@@ -92,8 +95,9 @@ class WordCounter:
     def add(self, lines: Sequence[str]) -> None:
         """Count the words of a block of lines."""
         counter: Counter[str] = Counter()
-        for line in lines:
-            counter.update(split_words(line))
+        for token, n_tokens in Counter(" ".join(lines).split()).items():
+            for word in split_words(token):
+                counter[word] += n_tokens
         if not counter:
             return
         hashes = np.fromiter(map(hash_word, counter), np.uint64, len(counter))

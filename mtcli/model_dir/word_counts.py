@@ -17,7 +17,7 @@ from mtcli.model_dir.directory import METADATA
 from mtcli.model_dir.layout import WORD_COUNTS
 from mtcli.model_dir.safety import check_contained, read_record
 
-MAX_COUNTED_PAIRS = 1_000_000
+MAX_COUNTED_PAIRS = 200_000
 _SIDES = ("source", "target")
 
 
@@ -48,7 +48,7 @@ Blocks = Iterable[tuple[Sequence[str], Sequence[str]]]
 
 
 def count_words(blocks: Blocks, n_pairs: int, *, is_complete: bool = True) -> TrainingWords:
-    """Count the words of `n_pairs` pairs; of more than a million pairs, count a sample.
+    """Count the words of `n_pairs` pairs; of a large corpus, count a sample.
 
     `is_complete` is false if `blocks` is only the start of a streamed corpus.
     """

@@ -11,7 +11,7 @@ from mtcli.data.quality.findings import KINDS
 from mtcli.data.quality.stored_pairs import StoredPairs
 
 MIN_PAIRS = 1_000  # smaller corpora are not checked; training warns about their size
-_SAMPLE_PAIRS = 10_000
+_SAMPLE_PAIRS = 4_000
 _PASSAGE = 500  # consecutive pairs, so that shifts can be found
 _MIN_SHARE = 0.01  # of the sampled pairs; rarer problems are left to `mtcli check`
 
