@@ -265,7 +265,7 @@ def test_a_new_default_metric_appears_in_validations_log_and_report(
     assert logged == [event.scores["words"].value for event in validations]
     report = (directory / "report.html").read_text(encoding="utf-8")
     assert "<dt>dev words</dt>" in report
-    assert "<th>words</th>" in report
+    assert '<th scope="col">words</th>' in report
 
 
 def test_the_names_of_metrics_agree():
