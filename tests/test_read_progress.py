@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from corpus_files import WRITERS
-from mtcli.config.base import CorpusSource
+from mtcli.config.corpora import CorpusSource
 from mtcli.data import line_store
 from mtcli.data.corpus import CorpusReader
 from mtcli.data.formats import hf
@@ -24,7 +24,8 @@ def small_blocks(monkeypatch):
 def shares_of(*corpora):
     shares = []
     reader = CorpusReader(on_progress=lambda n_pairs, share: shares.append((n_pairs, share)))
-    reader.read(CorpusSource(tuple(map(tuple, corpora))), lambda _: None, EN_DE)
+    source = CorpusSource.parse([{"corpus": list(names)} for names in corpora])
+    reader.read(source, lambda _: None, EN_DE)
     return shares
 
 
