@@ -69,6 +69,7 @@ def test_mistakes_exit_with_1(tmp_path, damaged):
 def test_wrong_usage_exits_with_2():
     assert run().exit_code == 2
     assert run("a", "b", "--nonsense").exit_code == 2
+    assert run("a", "b", "c").exit_code == 2
 
 
 def test_json_has_the_content_of_the_text(damaged):
@@ -157,6 +158,28 @@ def test_a_corpus_of_which_nothing_is_left_is_an_error(tmp_path):
     result = run(*write(tmp_path, [("Same.", "Same.")] * 3), "--fix", tmp_path / "clean")
     assert result.exit_code == 1
     assert "left after cleaning" in result.stderr
+
+
+def test_findings_are_printed_even_if_cleaning_fails(tmp_path):
+    paths = write(tmp_path, [("Same.", "Same.")] * 3)
+    result = run(*paths, "--fix", tmp_path / "clean")
+    assert result.exit_code == 1
+    assert result.stdout == run(*paths).stdout
+    assert "no pair" in result.stderr
+
+
+@pytest.mark.parametrize("name", [".", "..", "/"])
+def test_a_cleaned_copy_needs_a_file_name(damaged, name):
+    result = run(*damaged, "--fix", name)
+    assert result.exit_code == 1
+    assert "is not a file name" in result.stderr
+
+
+@pytest.mark.parametrize("code", ["removed.tsv", "../../evil", "english"])
+def test_an_invalid_language_code_is_not_part_of_a_file_name(tmp_path, damaged, code):
+    run(*damaged, "--source-lang", code, "--fix", tmp_path / "clean")
+    names = {path.name for path in tmp_path.glob("clean*")}
+    assert names == {"clean.source", "clean.target", "clean.removed.tsv"}
 
 
 def test_hostile_text_is_harmless_in_text_and_report(tmp_path):

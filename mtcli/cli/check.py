@@ -12,11 +12,13 @@ import typer
 from mtcli.cli.base import INPUT_OUTPUT, Command, Quiet, SourceLang, TargetLang, app
 from mtcli.cli.metric_options import AsJson
 from mtcli.cli.report_options import Report
+from mtcli.errors import MtcliError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from mtcli.data.quality.analysis import OnProgress
+    from mtcli.data.quality.findings import CheckResult, FixResult
 
 PROBLEMS_FOUND = 3  # exit code
 
@@ -67,9 +69,10 @@ def check(
     from mtcli.data.quality.check import check_corpus
     from mtcli.data.quality.fix import fix_corpus, output_files
     from mtcli.data.quality.report import check_page
-    from mtcli.data.quality.text import format_fix, format_result
     from mtcli.reporting.pages import check_page_path, write_page
 
+    if len(corpus) > 2:
+        raise typer.BadParameter("expected SOURCE TARGET or CORPUS")
     languages = Languages(source_lang, target_lang)
     if report:
         check_page_path(report)
@@ -83,19 +86,33 @@ def check(
             languages=languages,
             on_progress=on_progress,
         )
-        fixed = fix_corpus(checked, fix, on_progress) if fix else None
+        fixed, failure = None, None
+        if fix:
+            try:
+                fixed = fix_corpus(checked, fix, on_progress)
+            except MtcliError as error:
+                failure = error  # print the findings first
     result = checked.result
     if report:
         write_page(report, check_page(result))
+    _print_result(result, fixed, as_json=as_json)
+    if failure:
+        raise failure
+    if result.problems:
+        raise typer.Exit(code=PROBLEMS_FOUND)
+
+
+def _print_result(result: "CheckResult", fixed: "FixResult | None", *, as_json: bool) -> None:
+    """Print the findings, and the files of the cleaned copy if there is one."""
+    from mtcli.data.quality.text import format_fix, format_result
+
     if as_json:
         values = {**result.to_dict(), **({"fix": fixed.to_dict()} if fixed else {})}
         typer.echo(json.dumps(values, ensure_ascii=False, indent=2))
-    else:
-        typer.echo(format_result(result))
-        if fixed:
-            typer.echo(format_fix(fixed))
-    if result.problems:
-        raise typer.Exit(code=PROBLEMS_FOUND)
+        return
+    typer.echo(format_result(result))
+    if fixed:
+        typer.echo(format_fix(fixed))
 
 
 @contextmanager

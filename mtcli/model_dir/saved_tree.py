@@ -27,7 +27,10 @@ class _LoaderWithoutAliases(yaml.SafeLoader):
 def read_saved_tree(path: Path) -> dict[str, object]:
     """Return the content of a config.yaml without validating it."""
     if not path.is_file():
-        reason = f"it has no {path.name}" if path.parent.is_dir() else "it does not exist"
+        if path.parent.is_dir():
+            reason = f"it has no {path.name}"
+        else:
+            reason = "it is a file" if path.parent.exists() else "it does not exist"
         raise CheckpointError(
             f"{path.parent} is not a model directory: {reason}",
             hint="pass the directory that `mtcli train --out` wrote",

@@ -86,7 +86,7 @@ def _parse(line: str, location: Location, number: int) -> Any:
 def _not_lines(location: Location) -> DataError:
     return DataError(
         f"{location}, line 1: expected one JSON object per line",
-        hint=f"convert it: jq -c '.[]' {location.name} > {location.path.stem}.jsonl",
+        hint=f"convert an array: jq -c '.[]' {location.name} > {location.path.stem}-lines.jsonl",
     )
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from mtcli.data.formats.base import Languages
+from mtcli.data.formats.languages import is_language_code
 from mtcli.data.quality.analysis import Analysis, OnProgress, analyze
 from mtcli.data.quality.check import Check
 from mtcli.data.quality.findings import KINDS, FixResult
@@ -49,8 +50,10 @@ class Removal:
 
 def output_files(out: Path, languages: Languages) -> tuple[Path, Path, Path]:
     """Return the files of a cleaned corpus: source, target and list; raise if one exists."""
-    source, target = languages.source, languages.target
-    if not source or not target or source == target:
+    if out.name in ("", ".."):
+        raise DataError(f"--fix {out} is not a file name", hint="use a name such as cleaned")
+    source, target = languages.source or "", languages.target or ""
+    if not (is_language_code(source) and is_language_code(target)) or source == target:
         source, target = "source", "target"
     files = [out.with_name(f"{out.name}.{end}") for end in (source, target, "removed.tsv")]
     for path in files:
