@@ -30,7 +30,7 @@ except ImportError:  # Windows
 _CGROUPS = Path("/sys/fs/cgroup")
 _OWN_CGROUPS = Path("/proc/self/cgroup")
 
-_MATRIX_SIZE = 512  # for measuring the speed; similar to the size of a layer
+_MATRIX_SIZE = 512  # used to measure the speed; similar to the size of a layer
 _MEASURING_SECONDS = 0.2
 _GPU_QUERY = ["--query-gpu=name,memory.total", "--format=csv,noheader,nounits"]
 _GPU_QUERY_TIMEOUT = 2.0  # seconds

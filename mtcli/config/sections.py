@@ -40,7 +40,7 @@ ARCHITECTURES: dict[str, type[ModelConfig]] = {
 
 
 class DataConfig(Section):
-    """Training and dev data, and how pairs are batched."""
+    """Training and dev data, and batching."""
 
     train: CorpusSource
     """Training corpus: two line-aligned files, the name of a corpus in another format, or a list of

@@ -43,7 +43,7 @@ def symbols_for(to: str | None, tag: str | None) -> Symbols:
 
 @dataclass(frozen=True)
 class ModelTags:
-    """Target languages and tags that the user of a model can choose from."""
+    """Target languages and tags of a model, from which the user can choose."""
 
     languages: tuple[str, ...] = ()  # empty if the user cannot choose a target language
     tags: tuple[str, ...] = ()

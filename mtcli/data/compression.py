@@ -54,7 +54,7 @@ class DecompressedReader(io.BufferedReader):
 
 
 class _StreamReader(DecompressedReader):
-    """Reader of a stream that can be opened only once; `close` does not close the stream."""
+    """Reader for a stream that can be opened only once; `close` does not close the stream."""
 
     def close(self) -> None:
         """Keep the stream open; a pipe is closed when its last reference is deleted."""

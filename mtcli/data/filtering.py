@@ -167,7 +167,7 @@ class _DevMatcher:
     """Finds dev pairs and near-copies of them."""
 
     index: NearCopyIndex
-    sources: Set[str]  # of held-out pairs
+    sources: Set[str]  # sources of held-out pairs
     has_directions: bool  # if True, the reverse of a held-out pair is also excluded
 
     def find(self, block: PairBlock) -> tuple[Mask, Mask]:
@@ -200,7 +200,7 @@ class _Scan:
     rows: Rows  # found by filters that judge each pair individually
     dropped: Sequence[Dropped]
     copies: Rows  # near-copies of dev pairs
-    duplicates: DuplicateFinder | None  # of pairs that are neither in `shared` nor in `rows`
+    duplicates: DuplicateFinder | None  # compares pairs that are neither in `shared` nor in `rows`
 
 
 def _scan(

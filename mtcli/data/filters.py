@@ -20,7 +20,7 @@ from mtcli.data.line_store import EncodedLines
 
 Mask = NDArray[np.bool_]  # one value per pair; True if the rule finds the pair
 
-RATIO_MIN_CHARACTERS = 50  # in the longer side; the length ratio of shorter pairs is unreliable
+RATIO_MIN_CHARACTERS = 50  # if the longer side has fewer, the length ratio is unreliable
 MIN_SCRIPT_SHARE = 0.5  # share of a line's letters that must be in the given scripts
 _MAX_PHRASE = 4  # words in a repeated phrase
 

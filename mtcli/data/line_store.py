@@ -149,7 +149,7 @@ def _unnamed_file(directory: Path | None) -> int:
 
 
 class SelectedLines(Lines):
-    """The lines of `lines` except those in `excluded`, a sorted array of row numbers."""
+    """All lines in `lines` except those in `excluded`, a sorted array of row numbers."""
 
     def __init__(self, lines: Lines, excluded: NDArray[np.int64]) -> None:
         self._lines = lines

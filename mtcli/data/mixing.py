@@ -78,7 +78,7 @@ def mix(
 
 @dataclass(frozen=True)
 class Share:
-    """Amount of data from one corpus, and its fraction of all data."""
+    """Amount of data from one corpus, and its share of all data."""
 
     n_pairs: int
     n_tokens: int
@@ -98,7 +98,7 @@ def to_shares(pairs: Sequence[int], tokens: Sequence[int]) -> list[Share]:
 
 @dataclass(frozen=True)
 class CorpusParts:
-    """The rows of each corpus in an encoded corpus."""
+    """Parts of an encoded corpus: the rows that come from each corpus."""
 
     encoded: EncodedCorpus
     n_corpora: int

@@ -131,7 +131,7 @@ class BlockResult:
 
     start: int  # first row
     found: dict[str, Mask]  # by kind of finding
-    hashes: tuple[NDArray[np.uint64], NDArray[np.uint64]]  # of pairs, and of sources alone
+    hashes: tuple[NDArray[np.uint64], NDArray[np.uint64]]  # hashes of pairs, hashes of sources
     lengths: tuple[Array, Array]  # characters per source and target line; 0 if blank
     scores: Floats | None  # alignment scores [rows, offsets]
 

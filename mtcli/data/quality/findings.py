@@ -14,8 +14,8 @@ class Kind:
     """A kind of finding. The importance of a finding is `weight` times its count."""
 
     name: str
-    unit: str  # of the count, singular
-    title: str  # follows the unit
+    unit: str  # noun after the count, in the singular
+    title: str  # description after the unit; may be empty
     weight: float
     advice: str
     is_problem: bool = True  # False: a note, which --fix ignores and the exit code does not reflect

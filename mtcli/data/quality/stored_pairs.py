@@ -13,7 +13,7 @@ from mtcli.errors import DataError
 
 OnRead = Callable[[int], None]  # number of pairs read so far
 
-_LINE_FORMATS = (": two text files", ": TSV", ": JSON Lines")  # in the description of a file
+_LINE_FORMATS = (": two text files", ": TSV", ": JSON Lines")  # as in file descriptions
 _READ_SIZE = 1 << 20
 
 
