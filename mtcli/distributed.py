@@ -66,7 +66,7 @@ class Processes:
     def run_on_first(self, function: Callable[[], T]) -> T:
         """Call `function` on rank 0 and return its result in all processes.
 
-        The other processes wait without a time limit; if rank 0 fails, the launcher ends them.
+        The other processes wait without a time limit. If rank 0 fails, the launcher ends them.
         """
         if self.size == 1:
             return function()
@@ -75,7 +75,7 @@ class Processes:
         return cast(T, self.broadcast(result))
 
     def run_on_each_machine(self, function: Callable[[], None]) -> None:
-        """Call `function` in one process per machine, except on the machine of rank 0.
+        """Call `function` in one process per machine, except on rank 0's machine.
 
         All processes wait without a time limit until `function` has returned on all machines.
         """
@@ -190,8 +190,8 @@ def processes(device: torch.device) -> Iterator[Processes]:
         return
     backend = "nccl" if device.type == "cuda" else "gloo"
     store, rank, size = next(rendezvous("env://", timeout=_RENDEZVOUS_TIMEOUT))
-    # torchrun uses one store for all restarts. The prefix hides the entries of earlier attempts,
-    # such as the addresses of dead processes.
+    # torchrun uses one store for all restarts. The prefix hides entries from earlier attempts, such
+    # as the addresses of dead processes.
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     store = PrefixStore(f"attempt {attempt}", store)
     _STORES.append(store)

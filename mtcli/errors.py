@@ -1,4 +1,4 @@
-"""Errors that the user can fix. Everything else is a bug and keeps its traceback."""
+"""Errors that the user can fix. Any other exception is a bug and keeps its traceback."""
 
 # Hint for damaged model files.
 COPY_AGAIN = "copy the model again from an intact source, or retrain it with --fresh"
@@ -17,7 +17,7 @@ class MtcliError(Exception):
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal that ends the program immediately; the message, if any, is printed."""
+    """Raised when a signal ends the program immediately. The message, if any, is printed."""
 
     def __init__(self, signal: int, message: str = "") -> None:
         super().__init__(message)
@@ -34,7 +34,7 @@ class ConfigError(MtcliError):
 
 
 class OptionsError(ConfigError, ValueError):
-    """A search or sampling option is out of range."""
+    """An option for search, sampling, metrics or reports is invalid."""
 
 
 class DataError(MtcliError):

@@ -30,7 +30,7 @@ except ImportError:  # Windows
 _CGROUPS = Path("/sys/fs/cgroup")
 _OWN_CGROUPS = Path("/proc/self/cgroup")
 
-_MATRIX_SIZE = 512  # for measuring the speed; similar to the size of a layer
+_MATRIX_SIZE = 512  # used to measure the speed; similar to the size of a layer
 _MEASURING_SECONDS = 0.2
 _GPU_QUERY = ["--query-gpu=name,memory.total", "--format=csv,noheader,nounits"]
 _GPU_QUERY_TIMEOUT = 2.0  # seconds
@@ -78,7 +78,7 @@ def usable_cores() -> int:
 
 
 def usable_memory() -> int:
-    """Return the memory of the machine, or of the container if that is less, in bytes."""
+    """Return the memory of the machine in bytes, or the limit of the container if it is lower."""
     try:
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):  # Windows
@@ -202,7 +202,7 @@ def tuned_allocator() -> Iterator[None]:
     """Run the block with CPU settings for fast training: keep freed memory, flush denormals to 0.
 
     By default, glibc returns large buffers to the kernel when they are freed. The kernel clears
-    them when they are allocated again, which takes a tenth of the time of a training step.
+    them when they are allocated again, which takes 10% of the time of a training step.
     """
     import torch
 
@@ -219,7 +219,10 @@ def tuned_allocator() -> Iterator[None]:
 
 
 def peak_memory(device: "torch.device") -> int:
-    """Return the peak memory in bytes of a CUDA device, or else of this process; 0 if unknown."""
+    """Return the peak memory use of a CUDA device, or else of this process, in bytes.
+
+    The result is 0 if the peak is unknown.
+    """
     import torch
 
     if device.type == "cuda":
@@ -228,7 +231,7 @@ def peak_memory(device: "torch.device") -> int:
 
 
 def reset_peak_memory() -> None:
-    """Make `process_peak_memory` start again from the current memory use, if the system can."""
+    """Reset the peak that `process_peak_memory` returns to the current memory use (Linux only)."""
     with suppress(OSError):  # only Linux has this file
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
 

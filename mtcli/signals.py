@@ -1,4 +1,4 @@
-"""Handling of the signals SIGINT (Ctrl-C), SIGTERM and SIGHUP (terminal closed)."""
+"""Handle the signals SIGINT (Ctrl-C), SIGTERM and SIGHUP (terminal closed)."""
 
 import os
 import signal
@@ -94,7 +94,7 @@ def run_interruptibly(function: Callable[[], T]) -> T:
 
 
 def has_background_thread() -> bool:
-    """Return whether a thread of `run_interruptibly` is still running.
+    """Return whether a thread started by `run_interruptibly` is still running.
 
     If so, the caller must end the process with `os._exit`: Python crashes if the thread returns
     during a normal exit.

@@ -26,7 +26,7 @@ MAX_PIECE_LENGTH = 16  # characters; SentencePiece's default (max_sentencepiece_
 
 @dataclass(frozen=True)
 class SpecialIds:
-    """Ids of the special tokens. The defaults are those of vocabularies that mtcli trains."""
+    """Ids of the special tokens. Vocabularies that mtcli trains use the defaults."""
 
     pad: int = 0
     unk: int = 1
@@ -38,7 +38,7 @@ DEFAULT_SPECIAL_IDS = SpecialIds()
 
 
 class Tokenizer:
-    """Tokenizer of one or both languages. Symbols such as </s> in a text are ordinary text."""
+    """Tokenizer for one or both languages. Symbols such as </s> in a text are ordinary text."""
 
     def __init__(self, model: bytes) -> None:
         self.model = model
@@ -88,7 +88,7 @@ class Tokenizer:
 
     @property
     def is_bpe(self) -> bool:
-        """Whether this is a BPE model, not a unigram model."""
+        """Whether this is a BPE model rather than a unigram model."""
         # BPE scores are negative merge ranks (0, -1, ...); unigram scores are log-probabilities.
         scores = [self.score(i) for i in range(len(self)) if self.is_plain(i)]
         return all(score == round(score) for score in scores)
@@ -125,7 +125,7 @@ class Tokenizer:
 
 @dataclass(frozen=True)
 class Tokenizers:
-    """Tokenizers of both languages; the same object if the vocabulary is shared."""
+    """Tokenizers for both languages; the same object if the vocabulary is shared."""
 
     source: Tokenizer
     target: Tokenizer
@@ -172,7 +172,7 @@ def train_tokenizers(
 ) -> Tokenizers:
     """Train one tokenizer for both languages, or one for each.
 
-    `tags` become control symbols of the source vocabulary.
+    `tags` become control symbols in the source vocabulary.
     """
     if options.is_shared:
         shared = _train([*source, *target], options, tags)
@@ -181,7 +181,7 @@ def train_tokenizers(
 
 
 def load_trained_tokenizer(path: Path) -> Tokenizers:
-    """Load the user's SentencePiece model as the tokenizer of both languages.
+    """Load the user's SentencePiece model as the tokenizer for both languages.
 
     Missing special symbols are added: by default, SentencePiece defines no padding symbol.
     """
@@ -205,7 +205,8 @@ def _control_piece(symbol: str) -> bytes:
     """Return the bytes that add a control symbol when appended to a serialized SentencePiece model.
 
     Appending to a serialized protocol buffer adds elements to its repeated fields. Field 1 of a
-    model is a piece. The fields of a piece are 1: text, 2: score, 3: type (3 for control symbols).
+    model is a piece. A piece has three fields: 1 is its text, 2 its score, and 3 its type (3 for
+    control symbols).
     """
     name = symbol.encode()
     piece = b"\x0a" + bytes([len(name)]) + name + b"\x15" + bytes(4) + b"\x18\x03"
@@ -264,7 +265,7 @@ def _train(lines: Sequence[str], options: "TokenizerConfig", tags: Sequence[str]
             unk_id=DEFAULT_SPECIAL_IDS.unk,
             bos_id=DEFAULT_SPECIAL_IDS.bos,
             eos_id=DEFAULT_SPECIAL_IDS.eos,
-            # Not user_defined_symbols, which a text could contain.
+            # Do not use user_defined_symbols: text could contain them.
             control_symbols=list(tags),
             # SentencePiece skips longer lines; its default limit is 4192 bytes.
             max_sentence_length=max(4192, max(len(line.encode()) for line in lines)),

@@ -492,7 +492,7 @@ def test_a_dataset_on_the_hub_is_streamed(hub):
     assert hub == [hub_format.HubName("wmt/wmt14", "de-en", "main")]
     assert opened.version == "0123456789" * 4
     assert opened.descriptions == (
-        "wmt/wmt14/de-en@main: Hugging Face hub, split validation, "
+        "wmt/wmt14/de-en@main: Hugging Face Hub, split validation, "
         "columns translation.en and translation.de",
     )
     assert list(opened.rows) == [("validation", "x"), *PAIRS]

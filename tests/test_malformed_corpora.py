@@ -339,7 +339,7 @@ class DatasetNotFoundError(FileNotFoundError):
 @pytest.mark.parametrize(
     ("error", "message"),
     [
-        (ConnectionError("no route to host"), "the hub cannot be reached (no route to host)"),
+        (ConnectionError("no route to host"), "the Hub cannot be reached (no route to host)"),
         (DatasetNotFoundError("Dataset 'x' doesn't exist on the Hub"), "no such dataset"),
         (DatasetNotFoundError("Dataset 'x' is a gated dataset on the Hub"), "access is restricted"),
         (

@@ -1,4 +1,4 @@
-"""Heads that give the word alignment. Importing this module is fast."""
+"""Attention heads that give the word alignment. Importing this module is fast."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Base classes of the config sections: field types, `Section`, `ModelConfig`."""
+"""Base of the config sections: field types, `Section` and `ModelConfig`."""
 
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -70,7 +70,7 @@ class ModelConfig(Section):
 
     @property
     def predicted_sides(self) -> tuple[Side, ...]:
-        """Sides whose tokens count in the training loss."""
+        """Sides whose tokens count toward the training loss."""
         return ("target",)
 
     def attention_flops(self, source_length: float, target_length: float) -> float:
@@ -87,7 +87,7 @@ class ModelConfig(Section):
     def settings_for_size(
         width: int, n_encoder_layers: int, n_decoder_layers: int
     ) -> dict[str, int]:
-        """Return the settings of a model of about the given size."""
+        """Return the settings for a model of about the given size."""
 
     @property
     def n_positions(self) -> int | None:
@@ -96,7 +96,7 @@ class ModelConfig(Section):
 
     @property
     def default_alignment_heads(self) -> AlignmentHeads | None:
-        """Heads that give the alignment unless training chose others; None: nothing to choose."""
+        """Heads that give the alignment unless training chose others; None if not applicable."""
         return None
 
     @property
@@ -109,7 +109,7 @@ class ModelConfig(Section):
         del max_length
 
     def n_parameters(self, source_size: int, target_size: int) -> int:
-        """Return the number of parameters with vocabularies of the given sizes."""
+        """Return the number of parameters, given the sizes of the vocabularies."""
         n_vectors = {
             "all": source_size,
             "target": source_size + target_size,

@@ -18,7 +18,7 @@ from pydantic_core import CoreSchema, core_schema
 from mtcli.config.base import Float, Section
 from mtcli.config.tags import check_language, check_tag
 
-CorpusNames = tuple[str, ...]  # one corpus: its name, or two line-aligned text files
+CorpusNames = tuple[str, ...]  # the name of one corpus, or its two line-aligned text files
 
 _NAME = re.compile(r"([a-z]+:)?(.*?)(#[^/]*)?", re.DOTALL)
 _FORMS = "must be a corpus name, two files [source, target], or a list of mappings such as "
@@ -44,9 +44,9 @@ class CorpusEntry(Section):
     corpus: Annotated[CorpusNames, BeforeValidator(_parse_names)]
     """Name of a corpus, or two line-aligned text files."""
     name: str | None = Field(None, min_length=1, pattern=r"^[^\n\r\t]+$")
-    """Name in messages; entries of `data.dev` with the same name form one dev set."""
+    """Name in messages. Entries in `data.dev` with the same name form one dev set."""
     weight: Float = Field(1.0, gt=0, le=1_000)
-    """How often each pair is used per epoch, relative to the other corpora."""
+    """Number of times that an epoch contains each pair of the corpus."""
     tag: Annotated[str, AfterValidator(check_tag)] | None = None
     """Tag of the corpus: bt puts the symbol <bt> in front of every source."""
     to: Code | None = None
@@ -70,7 +70,7 @@ class CorpusEntry(Section):
 
     @property
     def set_name(self) -> str:
-        """Name of the dev set that the entry belongs to; entries without a name form one set."""
+        """Name of the entry's dev set: `name`, or else `to`, or else ""."""
         return self.name or self.to or ""
 
     @property
@@ -88,7 +88,7 @@ class CorpusSource:
     """Corpora of a training or dev set, read one after the other.
 
     In YAML, this is a corpus name, a list of two text files, or a list of mappings with the keys
-    of `CorpusEntry`. `docs/corpora.md` describes the names and `docs/mixing.md` the other keys.
+    of `CorpusEntry`. `docs/corpora.md` describes the names, and `docs/mixing.md` the other keys.
     """
 
     entries: tuple[CorpusEntry, ...]
@@ -118,7 +118,10 @@ class CorpusSource:
 
     @property
     def languages(self) -> tuple[str, str] | None:
-        """Suffixes of two text files, or their names if they have no suffix; otherwise None."""
+        """Language suffixes of two text files; a file without one is represented by its name.
+
+        None if the first corpus is not two text files, or if a corpus has `to`.
+        """
         if len(self.corpora[0]) != 2 or self.targets:
             return None
         source, target = (_language(Path(name).name) for name in self.corpora[0])
@@ -130,7 +133,10 @@ class CorpusSource:
         return not all(entry.is_plain for entry in self.entries)
 
     def with_names_of(self, other: "CorpusSource") -> "CorpusSource":
-        """Return these options with the corpora of `other`, if the numbers of corpora are equal."""
+        """Return these entries with the corpus names of `other`.
+
+        If the numbers of corpora differ, return `self` if either has options, else `other`.
+        """
         if len(self.entries) != len(other.entries):
             return self if self.has_options or other.has_options else other
         pairs = zip(self.entries, other.entries, strict=True)

@@ -1,4 +1,4 @@
-"""Config section `filters`: which pairs are dropped from the training set."""
+"""Config section `filters`: the pairs to drop from the training set."""
 
 from difflib import get_close_matches
 from typing import Literal, Self
@@ -17,7 +17,7 @@ SCRIPTS = (
 
 
 class FilterConfig(Section):
-    """Filters of the training set. Dropped pairs are counted. null and false disable a filter."""
+    """Filters that drop pairs from the training set. null and false disable a filter."""
 
     damaged: bool = True
     """Drop pairs with damaged characters: U+FFFD, or UTF-8 that was decoded as Latin-1 or
@@ -26,40 +26,40 @@ class FilterConfig(Section):
     """Drop pairs in which one side is more than this many times as long as the other, both in
     characters and in UTF-8 bytes. Pairs whose longer side has fewer than 50 characters are kept."""
     dev_copies: bool = True
-    """Drop near-copies of held-out dev pairs: a side with at least 20 bytes of letters, or both
-    sides, have the same letters as in a dev pair, ignoring case, spaces, digits and punctuation. If
-    more than 10% of the pairs are near-copies, they are kept."""
+    """Drop near-copies of held-out dev pairs. In a near-copy, one side with at least 20 bytes of
+    letters, or both sides, have the same letters as in a dev pair, ignoring case, spaces, digits
+    and punctuation. If more than 10% of the pairs are near-copies, all of them are kept."""
     duplicates: Literal["pair", "source", "target"] | None = None
-    """Drop pairs that repeat an earlier pair, source or target exactly."""
+    """Drop pairs that exactly repeat an earlier pair, source or target."""
     identical: bool = False
     """Drop pairs with the same text on both sides."""
     min_characters: Int | None = Field(None, gt=0)
-    """Drop pairs in which a side has fewer characters."""
+    """Drop pairs in which a side has fewer characters than this."""
     max_characters: Int | None = Field(None, gt=0)
-    """Drop pairs in which a side has more characters."""
+    """Drop pairs in which a side has more characters than this."""
     min_words: Int | None = Field(None, gt=0)
-    """Drop pairs in which a side has fewer words. The number of words is estimated for scripts
-    without spaces."""
+    """Drop pairs in which a side has fewer words than this. For scripts without spaces, the number
+    of words is an estimate."""
     max_words: Int | None = Field(None, gt=0)
-    """Drop pairs in which a side has more words."""
+    """Drop pairs in which a side has more words than this."""
     min_letter_share: Float | None = Field(None, gt=0, le=1)
-    """Drop pairs in which a side has a smaller share of letters among its characters other than
-    spaces, such as 0.3."""
+    """Drop pairs in which a side has a smaller share of letters than this, such as 0.3. Spaces are
+    not counted."""
     source_scripts: tuple[str, ...] = ()
-    """Drop pairs in which fewer than half of the letters of the source are in these scripts, such
+    """Drop pairs in which fewer than half of the letters in the source are in these scripts, such
     as [Latin] or [Han, Hiragana, Katakana]. An empty list disables the filter."""
     target_scripts: tuple[str, ...] = ()
     """The same for the target."""
     max_repeated_characters: Int | None = Field(None, gt=0, le=1000)
-    """Drop pairs in which a character occurs more often in a row, such as 20."""
+    """Drop pairs in which a character occurs more than this many times in a row, such as 20."""
     max_repeated_words: Int | None = Field(None, gt=0)
-    """Drop pairs in which a word or a phrase of up to four words occurs more often in a row, such
-    as 5."""
+    """Drop pairs in which a word, or a phrase of up to four words, occurs more than this many times
+    in a row, such as 5."""
     different_numbers: bool = False
-    """Drop pairs in which a number of several digits is on one side only, or each side has a number
-    that the other lacks. This also drops correct pairs, such as 30 for thirty."""
+    """Drop pairs in which a number with several digits is on one side only, or each side has a
+    number that the other lacks. This also drops correct pairs, such as 30 for thirty."""
     different_urls: bool = False
-    """Drop pairs whose sides have different web or mail addresses."""
+    """Drop pairs with different URLs or email addresses on the two sides."""
 
     @field_validator("source_scripts", "target_scripts")
     @classmethod
@@ -73,5 +73,5 @@ class FilterConfig(Section):
 
     @classmethod
     def none(cls) -> Self:
-        """Return the section with all filters disabled, as in earlier versions of mtcli."""
+        """Return the section with all filters disabled, as in mtcli versions without filters."""
         return cls(damaged=False, max_length_ratio=None, dev_copies=False)

@@ -51,9 +51,9 @@ def read_sections(path: Path) -> dict[str, Any]:
 
 
 def with_saved_defaults(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the content of a model's config.yaml with settings that formats 1 and 2 lack.
+    """Return the content of a model's config.yaml, with the settings that formats 1 and 2 lack.
 
-    Their runs had no filters and used the BLEU tokenizer 13a for all languages.
+    Runs in these formats had no filters and used the BLEU tokenizer 13a for all languages.
     """
     saved = {"filters": FilterConfig.none().model_dump(mode="json"), **tree}
     if isinstance(train := saved.get("train"), dict):
@@ -126,7 +126,7 @@ def _find_cause(
 def _is_caused_by(
     problem: Problem, keys: Sequence[str], tree: Mapping[str, Any], settings: Sequence[Setting]
 ) -> bool:
-    """Return whether removing the settings of `keys` fixes `problem` without causing a new one.
+    """Return whether removing the settings for `keys` fixes `problem` without causing a new one.
 
     While a value is invalid, problems that involve several keys are not reported. If a new problem
     appears, `problem` may therefore be hidden instead of fixed.

@@ -1,4 +1,4 @@
-"""Options of metrics and significance tests, with the limits of their values.
+"""Options for metrics and significance tests, with the limits of their values.
 
 The command line and the Python API use these definitions. The options are plain dataclasses, so
 that `mtcli --help` imports neither sacreBLEU nor pydantic.
@@ -12,16 +12,16 @@ from mtcli.errors import OptionsError
 
 METRIC_NAMES = ("bleu", "chrf", "chrf++", "ter")  # the keys of `METRICS` in evaluation/scores.py
 DEFAULT_METRICS = ("bleu", "chrf")
-# Names in sacreBLEU. flores101, flores200, spm and spBLEU-1K download a SentencePiece model.
+# sacreBLEU's names. flores101, flores200, spm and spBLEU-1K download a SentencePiece model.
 BLEU_TOKENIZERS = (
     *("13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "none"),
     *("flores101", "flores200", "spm", "spBLEU-1K"),
 )
 SMOOTH_METHODS = ("exp", "floor", "add-k", "none")
 TEST_METHODS = ("bootstrap", "randomization")
-DEFAULT_SEED = 12345  # default of sacreBLEU
-DEFAULT_RESAMPLES = 1000  # default of sacreBLEU, for confidence intervals and the bootstrap test
-DEFAULT_SHUFFLES = 10_000  # default of sacreBLEU, for approximate randomization
+DEFAULT_SEED = 12345  # sacreBLEU's default
+DEFAULT_RESAMPLES = 1000  # sacreBLEU's default for confidence intervals and the bootstrap test
+DEFAULT_SHUFFLES = 10_000  # sacreBLEU's default for approximate randomization
 
 METRIC_LIMITS: dict[str, Limits] = {
     "smooth_value": Limits(0, 1000),
@@ -39,7 +39,7 @@ class MetricOptions:
     """Metrics to compute, and the options that change their scores and signatures."""
 
     metrics: tuple[str, ...] = DEFAULT_METRICS
-    tokenize: str | None = None  # tokenizer of BLEU; None: from the target language
+    tokenize: str | None = None  # BLEU tokenizer; None: chosen by target language
     lowercase: bool = False  # BLEU and chrF; TER ignores case by default
     smooth_method: str = "exp"
     smooth_value: float | None = None  # for floor and add-k; None: sacreBLEU's default
@@ -52,7 +52,7 @@ class MetricOptions:
     ter_asian_support: bool = False
     ter_no_punct: bool = False
     ter_normalized: bool = False
-    resamples: int = DEFAULT_RESAMPLES  # for confidence intervals; 0: none
+    resamples: int = DEFAULT_RESAMPLES  # for confidence intervals; 0 disables them
     seed: int = DEFAULT_SEED
 
     def __post_init__(self) -> None:
@@ -73,7 +73,7 @@ class MetricOptions:
 
 @dataclass(frozen=True)
 class TestOptions:
-    """Paired significance test that compares systems."""
+    """Options for the paired significance test that compares systems."""
 
     __test__ = False  # pytest must not collect this class
 

@@ -37,10 +37,10 @@ class Recipe:
         return self.text.partition("\n")[0].removeprefix("# ")
 
     def check_corpus(self, *, has_dev: bool) -> None:
-        """Raise `DataError` if the corpus of the recipe is not in the current directory.
+        """Raise `DataError` if the recipe's corpus is not in the current directory.
 
-        If `has_dev` is true, the user has specified a dev set, and the dev files of the recipe are
-        not needed.
+        `has_dev` means that the user has specified a dev set. The recipe's dev files are then not
+        needed.
         """
         if missing := self.missing_files(has_dev=has_dev):
             raise DataError(

@@ -1,4 +1,4 @@
-"""Options of reports."""
+"""Options for evaluation reports."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,11 +10,11 @@ DEFAULT_MAPS, MAX_MAPS = 60, 200  # lines with an attention map
 
 @dataclass(frozen=True)
 class ReportOptions:
-    """The file of an evaluation report, and the lines that get attention maps."""
+    """Path of an evaluation report, and the lines to show with an attention map."""
 
     path: Path
-    n_maps: int = DEFAULT_MAPS  # lines that are chosen automatically
-    map_lines: tuple[int, ...] = ()  # numbers of lines, counted from 1, instead of the choice
+    n_maps: int = DEFAULT_MAPS  # number of lines that mtcli chooses
+    map_lines: tuple[int, ...] = ()  # 1-based line numbers; if set, they replace mtcli's choice
 
     def __post_init__(self) -> None:
         if not 0 <= self.n_maps <= MAX_MAPS:

@@ -70,14 +70,14 @@ class RnnConfig(ModelConfig):
         return 4 * source_length * target_length * self.d_model
 
     def n_other_parameters(self) -> int:
-        """Return the number of parameters of the additive attention's score vector."""
+        """Return the number of parameters in the score vector of additive attention."""
         return self.d_model if self.attention == "additive" else 0
 
     @staticmethod
     def settings_for_size(
         width: int, n_encoder_layers: int, n_decoder_layers: int
     ) -> dict[str, int]:
-        """Return the settings of a model of about the given size.
+        """Return the settings for a model of about the given size.
 
         The model has half as many layers as a transformer, because recurrent layers are larger.
         """

@@ -57,7 +57,7 @@ class Sampling:
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """Options of beam search and sampling, and which details to return with each translation."""
+    """Options for beam search and sampling, and the details to return with each translation."""
 
     beam_size: int = 4
     n_best: int = 1
@@ -118,7 +118,7 @@ def _round_up_to_eight(number: float) -> int:
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """Options of the engine: its name, device, precision, threads and seed."""
+    """Engine options: name, device, precision, threads, shortlist and seed."""
 
     engine: str = "auto"
     device: str = "auto"

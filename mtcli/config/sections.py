@@ -40,18 +40,19 @@ ARCHITECTURES: dict[str, type[ModelConfig]] = {
 
 
 class DataConfig(Section):
-    """Training and dev data, and how pairs are batched."""
+    """Training and dev data, and batching."""
 
     train: CorpusSource
-    """Training corpus: two line-aligned files, the name of a corpus of another format, or a list of
+    """Training corpus: two line-aligned files, the name of a corpus in another format, or a list of
     mappings such as {corpus: NAME, weight: 2, tag: bt, to: de} for several corpora or directions
     (docs/mixing.md). Paths are relative to the current directory."""
     dev: CorpusSource | None = None
     """Dev corpus for validation, in any format, or a list of mappings such as {name: NAME, corpus:
     NAME} for several dev sets. null: hold out pairs from `train`."""
     temperature: Float | None = Field(None, ge=1, le=100)
-    """Mix several corpora so that their shares are proportional to size ** (1 / temperature). 1
-    keeps the shares; larger values use small corpora more often. null: only weights count."""
+    """Mix several corpora so that their shares are proportional to weight * size ** (1 /
+    temperature). 1 keeps the original shares; larger values use small corpora more often. null:
+    same as 1."""
     source_lang: str | None = Field(None, min_length=1)
     """Language code of the source, such as en or pt-BR. null: from file suffixes or the corpus."""
     target_lang: str | None = Field(None, min_length=1)
@@ -141,8 +142,8 @@ class TokenizerConfig(Section):
     normalization: Literal["nmt_nfkc", "nfkc", "identity"] = "nmt_nfkc"
     """SentencePiece normalization rule, applied before tokenization."""
     sample_lines: Int = Field(200_000, gt=0)
-    """Maximum number of lines to train the tokenizer on. A larger corpus is sampled at random. The
-    unigram trainer needs about 7 GB of memory per million lines."""
+    """Maximum number of lines to train the tokenizer on. If the corpus is larger, a random sample
+    is used. The unigram trainer needs about 7 GB of memory per million lines."""
     model: Path | None = None
     """SentencePiece model to use for both languages instead of training one."""
 
@@ -165,13 +166,13 @@ class TrainConfig(Section):
     accumulate: Int = Field(1, gt=0)
     """Batches per step. Accumulating k batches is equivalent to one batch k times as large."""
     optimizer: Literal["muon", "adamw"] = "muon"
-    """muon: Muon for the matrices of the layers, AdamW for the rest. adamw: only AdamW."""
+    """muon: Muon for the weight matrices of the layers, AdamW for the rest. adamw: only AdamW."""
     learning_rate: Float = Field(4e-3, gt=0)
     """Peak learning rate of AdamW."""
     matrix_learning_rate: Float = Field(0.02, gt=0)
     """Peak learning rate of Muon."""
     weight_decay: Float = Field(0.05, ge=0)
-    """Weight decay of the matrices of the layers. Embeddings, norms and biases have none."""
+    """Weight decay of the layers' weight matrices. Embeddings, norms and biases have none."""
     betas: tuple[Beta, Beta] = (0.9, 0.98)
     """AdamW's decay rates for the first and second moments."""
     schedule: Literal["trapezoid", "cosine", "inverse_sqrt"] = "trapezoid"
@@ -197,11 +198,11 @@ class TrainConfig(Section):
     """Dev metric that selects the best weights and that `patience` monitors. Validation computes
     BLEU, chrF and this metric."""
     bleu_tokenizer: str | None = None
-    """Tokenizer of BLEU in validation, as in sacreBLEU. null: from the target language; 13a for
-    languages with spaces between words."""
+    """BLEU tokenizer for validation, with sacreBLEU's name. null: chosen by target language; 13a
+    for languages with spaces between words."""
     dev_rule: Literal["mean", "worst", "first"] = "mean"
-    """With several dev sets, the score that counts. mean: mean of all sets; worst: the lowest
-    score (the highest loss); first: only the first set."""
+    """With several dev sets, the score that selects the weights. mean: mean of all sets; worst: the
+    lowest score (the highest loss); first: the score of the first set."""
     patience: Int | None = Field(None, gt=0)
     """Stop after this many validations without improvement. null disables early stopping."""
     ema: Beta | None = None
@@ -225,7 +226,7 @@ class TrainConfig(Section):
     compile: bool = False
     """Compile the model with torch.compile. Steps are faster, but compiling takes minutes."""
     sharding: Literal["none", "full"] = "none"
-    """Distribution of the model over several processes. none: each process holds the full model.
+    """Distribution of the model across processes. none: each process holds the full model.
     full: each process holds a shard (FSDP2)."""
 
     @field_validator("bleu_tokenizer")

@@ -1,7 +1,7 @@
-"""Tags: symbols in front of the source that select a target language or name a corpus.
+"""Tags: symbols in front of the source that select a target language or identify a corpus.
 
-`to: de` in an entry of `data.train` gives the symbol <2de>, and `tag: bt` gives <bt>. They are
-control symbols of the vocabulary, so no text can contain them.
+In an entry of `data.train`, `to: de` stands for the symbol <2de>, and `tag: bt` for <bt>. Both are
+control symbols in the vocabulary, so no text can contain them.
 """
 
 import re
@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from mtcli.errors import EngineError
 
-Symbols = tuple[str, ...]  # of one sentence: the target language, then the tag
+Symbols = tuple[str, ...]  # symbols of one sentence: the target language, then the tag
 
 _LANGUAGE = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{1,8})*")
-# A tag does not start with a digit, so it differs from languages (<2de>) and bytes (<0x0A>).
+# A tag does not start with a digit, so it is neither a language (<2de>) nor a byte (<0x0A>).
 _TAG = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,31}")
 _RESERVED = ("s", "unk", "pad")
 _SYMBOL = re.compile(rf"<(2{_LANGUAGE.pattern}|{_TAG.pattern})>")
@@ -43,14 +43,14 @@ def symbols_for(to: str | None, tag: str | None) -> Symbols:
 
 @dataclass(frozen=True)
 class ModelTags:
-    """Target languages and tags that the user of a model can choose from."""
+    """Target languages and tags of a model, from which the user can choose."""
 
-    languages: tuple[str, ...] = ()  # empty: the model has one direction
+    languages: tuple[str, ...] = ()  # empty if the user cannot choose a target language
     tags: tuple[str, ...] = ()
 
     @classmethod
     def from_symbols(cls, symbols: Sequence[str]) -> "ModelTags":
-        """Return the choices for a vocabulary with these control symbols; ignore other symbols."""
+        """Return the languages and tags among the control symbols of a vocabulary."""
         names = [match[1] for symbol in symbols if (match := _SYMBOL.fullmatch(symbol))]
         return cls(
             tuple(name[1:] for name in names if name.startswith("2")),
@@ -58,9 +58,9 @@ class ModelTags:
         )
 
     def symbols(self, to: str | None = None, tag: str | None = None) -> Symbols:
-        """Return the symbols for a sentence; raise `EngineError` for an impossible choice.
+        """Return the symbols for a sentence; raise `EngineError` if the model lacks one of them.
 
-        A model with one target language needs no `to`.
+        `to` is required only if the model has several target languages.
         """
         self.check(to, tag)
         if to is None and len(self.languages) > 1:

@@ -1,4 +1,4 @@
-"""Settings of the transformer architectures: encoder-decoder and decoder-only."""
+"""Settings for the transformer architectures: encoder-decoder and decoder-only."""
 
 from typing import Literal, Self
 
@@ -118,7 +118,7 @@ class AttentionConfig(ModelConfig):
     def _self_attention_flops(self, n_queries: float, n_keys: float) -> float:
         """Return the FLOPs of one self-attention layer: scores, and means of the values.
 
-        Masked positions are computed, too, except those outside of a window.
+        Masked positions are computed, too, except those outside the window.
         """
         n_keys = n_keys if self.window is None else min(n_keys, 2 * self.window + 1)
         return 4 * n_queries * n_keys * self.d_model
@@ -127,7 +127,7 @@ class AttentionConfig(ModelConfig):
         return self.d_model if self.norm_kind == "rms" else 2 * self.d_model
 
     def _n_attention_parameters(self, *, is_self: bool) -> int:
-        """Return the number of parameters of one attention layer outside its linear layers."""
+        """Return the number of parameters in one attention layer, outside its linear layers."""
         n = 2 * self.d_head if self.qk_norm else 0
         if is_self and self.positions == "relative":
             n += 2 * (2 * self.max_distance + 1) * self.d_head
@@ -245,14 +245,14 @@ class DecoderOnlyConfig(AttentionConfig):
     """Source pieces that a source piece may attend to. full: all (a prefix language model); causal:
     itself and the previous ones."""
     loss_on: Literal["target", "both"] = "target"
-    """Tokens that count in the loss: target, or source and target. both requires
+    """Tokens that count toward the loss: target tokens, or source and target tokens. both requires
     source_attention=causal."""
 
     @property
     def n_positions(self) -> int | None:
         """Maximum length of a source or target; None means unlimited.
 
-        Source and target share the learned positions.
+        Source and target form one sequence, so each gets half of the learned positions.
         """
         return self.max_positions // 2 if self.positions == "learned" else None
 
@@ -268,7 +268,7 @@ class DecoderOnlyConfig(AttentionConfig):
 
     @property
     def predicted_sides(self) -> tuple[Side, ...]:
-        """Sides whose tokens count in the training loss."""
+        """Sides whose tokens count toward the training loss."""
         return ("source", "target") if self.loss_on == "both" else ("target",)
 
     @property

@@ -1,8 +1,8 @@
-"""Errors of PyYAML, in a module that does not import pydantic."""
+"""PyYAML errors, in a module that does not import pydantic."""
 
 import yaml
 
-# Errors of PyYAML, including those for invalid values such as `!!int ""` or the date 2020-13-01.
+# Errors that PyYAML raises, including those for invalid values (`!!int ""`, the date 2020-13-01).
 YAML_ERRORS = (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, RecursionError)
 
 

@@ -39,7 +39,7 @@ class Augmentation:
     def sample_subwords(
         self, sources: Sequence[IdArray], targets: Sequence[IdArray], seed: int
     ) -> tuple[list[IdArray], list[IdArray]]:
-        """Return the same sentences with sampled segmentations."""
+        """Return the sentences with sampled segmentations."""
         if not self._samplers:
             return list(sources), list(targets)
         source, target = self._samplers
@@ -140,7 +140,7 @@ class BpeDropout:
 
 
 class UnigramSampling:
-    """Sampling of segmentations with probability proportional to p(segmentation)^power (Kudo 2018).
+    """Samples segmentations with probability proportional to p(segmentation)^power (Kudo 2018).
 
     Forward filtering sums over all segmentations of each prefix of a word. Backward sampling then
     draws pieces from the end of the word to its start.

@@ -1,6 +1,6 @@
-"""Batches of pairs with similar lengths. Their content and order depend only on the seed.
+"""Batches of pairs with similar lengths. The data and the seed determine their content and order.
 
-Target tokens are the labels that count in the loss: target pieces and EOS, without padding.
+Target tokens are the labels that count toward the loss: target pieces and EOS, without padding.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,7 +27,7 @@ class Batch:
     source: Tensor  # [B, S]: pieces, EOS, padding
     target_in: Tensor  # [B, T]: BOS, pieces, padding; input of the decoder
     labels: Tensor  # [B, T]: pieces, EOS, IGNORE_INDEX; expected output of the decoder
-    n_target_tokens: int  # labels that count in the loss
+    n_target_tokens: int  # labels that count toward the loss
     n_tokens: int  # source and target positions without padding
     seed: int = 0  # random seed for the dropout of this batch
     pad_id: int = DEFAULT_SPECIAL_IDS.pad
@@ -83,7 +83,7 @@ START = DataPosition()
 
 @dataclass(frozen=True)
 class Group:
-    """The batches of this process in one step, and the data position after them."""
+    """The batches that this process computes in one step, and the data position after them."""
 
     batches: list[Batch]
     after: DataPosition
@@ -165,14 +165,14 @@ class BatchStream:
         return self._local_batches([(corpus, rows, self.seed)] * self.n_batches)[0]
 
     def _plan(self, corpus: EncodedCorpus, position: DataPosition) -> BatchPlan:
-        # Do not add block 0 to the seed, so that runs of versions without blocks can be resumed.
+        # Do not add block 0 to the seed, so that runs from versions without blocks can be resumed.
         block = [position.block] if position.block else []
         random = np.random.default_rng([self.seed, position.epoch, *block])
         rows = self.mixture.rows(position.epoch) if self.mixture else None
         return plan_epoch(corpus, self.budget, random, rows)
 
     def rows_in_epoch(self, position: DataPosition) -> Rows:
-        """Return the rows of the batches before `position` in its epoch."""
+        """Return the rows of all batches that precede `position` in its epoch."""
         plan = self._plan(next(self.corpus.blocks()), position)
         rows = [plan[number] for number in range(position.batch)]
         return np.concatenate([np.zeros(0, np.int64), *rows])
@@ -184,8 +184,8 @@ class BatchStream:
     def _local_batches(self, planned: list[PlannedBatch]) -> list[Batch]:
         """Return the batches for this process: entire batches, or a part of each batch.
 
-        A process gets entire batches if all processes can get equally many. Otherwise, it gets
-        every n-th pair of each batch; the pairs are sorted by length, so this balances the work.
+        If the batches can be divided equally, each process gets entire batches. Otherwise, it gets
+        every n-th pair of each batch. The pairs are sorted by length, so this balances the work.
         If a batch has fewer pairs than there are processes, some processes get a pair without
         labels, because every process must take part in the gradient all-reduce.
         """
@@ -225,7 +225,7 @@ def batches_in_order(corpus: EncodedCorpus, budget: int) -> Iterator[Batch]:
 def collate(
     corpus: EncodedCorpus, rows: Rows, seed: int = 0, augmentation: Augmentation | None = None
 ) -> Batch:
-    """Return a batch of the pairs in `rows`, augmented with `augmentation`, if any."""
+    """Return a batch of the pairs in `rows`; augment it if `augmentation` is given."""
     sources = [corpus.source[row] for row in rows]
     targets = [corpus.target[row] for row in rows]
     if augmentation:

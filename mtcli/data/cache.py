@@ -18,7 +18,7 @@ from typing import Any
 
 from mtcli.errors import DataError
 
-_VERSION = 1  # version of all entries; part of every key
+_VERSION = 1  # version of the cache format; part of every key
 _MANIFEST = "manifest.json"
 _PARTIAL = ".partial"
 _PREFIX = "mtcli-"
@@ -103,7 +103,7 @@ class DataCache:
 
     @contextmanager
     def _partial(self) -> Iterator[Path]:
-        """Run the block with a new directory for an entry; remove it unless it was renamed."""
+        """Run the block with a new directory, then remove the directory unless it was renamed."""
         partial = self.directory / f".{_PREFIX}{secrets.token_hex(8)}{_PARTIAL}"
         try:
             self.remove_abandoned()

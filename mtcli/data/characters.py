@@ -27,10 +27,11 @@ _SCRIPT_WORDS = {script.upper(): script for script in SCRIPTS} | {
     "KATAKANA-HIRAGANA": "Katakana",
 }
 
-# Characters that Windows-1252 and Latin-1 assign to the bytes 0x80 to 0xBF, which continue a
-# character in UTF-8.
+# Characters that Windows-1252 and Latin-1 assign to the bytes 0x80 to 0xBF. In UTF-8, these are
+# continuation bytes.
 _CONTINUATION = "\x80-\xbf€‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ"
-# Those that do not follow a letter in intact text: no quotes, dashes, ellipsis or spaces.
+# The characters among them that do not follow a letter in intact text: no quotes, dashes, ellipses
+# or spaces.
 _UNNATURAL = "\x80-\x84\x86-\x9f¡-ª¬-¶¸-º¼-¿€ƒ†‡ˆ‰ŠŒŽ•˜™šœžŸ"
 _DAMAGED = re.compile(
     "\N{REPLACEMENT CHARACTER}"
@@ -61,19 +62,19 @@ def script_of(character: str) -> str | None:
 
 
 def letters_of(text: str) -> str:
-    """Return the letters of `text` in lower case, without any other characters."""
+    """Return the letters in `text`, in lower case and without any other characters."""
     if text.isascii():
         return text.encode().translate(_ASCII_LOWER, _ASCII_OTHERS).decode()
     return text.translate(_LETTERS)
 
 
 class _Letters(dict[int, str]):
-    """Table for `str.translate`: the lower case of letters, nothing for other characters."""
+    """Table for `str.translate` that lowercases letters and deletes all other characters."""
 
     def __missing__(self, code: int) -> str:
         character = chr(code)
         lower = character.lower()
-        # İ becomes two characters. Keep it, so that each letter remains one letter.
+        # Keep İ, whose lowercase form has two characters, so that each letter remains one letter.
         lower = lower if len(lower) == 1 and character != "\N{KELVIN SIGN}" else character
         self[code] = lower if is_letter(character) else ""
         return self[code]
@@ -85,7 +86,7 @@ _ASCII_OTHERS = bytes(code for code in range(128) if not chr(code).isalpha())
 
 
 def count_words(line: str) -> float:
-    """Return the number of words in a line; for scripts without spaces, an estimate."""
+    """Return the number of words in a line; estimate it for scripts without spaces."""
     n_words = float(len(line.split()))
     if line.isascii() or not _ANY_UNSPACED.search(line):
         return n_words
@@ -95,14 +96,14 @@ def count_words(line: str) -> float:
 
 
 def is_damaged(line: str) -> bool:
-    """Return whether a line has U+FFFD, or UTF-8 that was decoded as Latin-1 or Windows-1252."""
+    """Return whether a line contains U+FFFD, or UTF-8 decoded as Latin-1 or Windows-1252."""
     if line.isascii():
         return False
     return bool(_DAMAGED.search(line)) or (bool(_SUSPICIOUS.search(line)) and _is_recoded(line))
 
 
 def _is_recoded(line: str) -> bool:
-    """Return whether a line, encoded as Windows-1252, is UTF-8."""
+    """Return whether the Windows-1252 encoding of a line is valid UTF-8."""
     try:
         line.encode("cp1252").decode()
     except UnicodeError:

@@ -38,7 +38,10 @@ class DamagedFileError(DataError):
         self.label, self.problem, self.place = label, problem, place
 
     def at(self, place: str) -> "DamagedFileError":
-        """Return the error with the position `place`, such as "line 7", unless it has one."""
+        """Return the error with the position `place`, such as "line 7".
+
+        If the error already has a position, keep it.
+        """
         return DamagedFileError(self.label, self.problem, place=self.place or place)
 
 
@@ -51,7 +54,7 @@ class DecompressedReader(io.BufferedReader):
 
 
 class _StreamReader(DecompressedReader):
-    """Reader of a stream that can be opened only once; `close` does not close the stream."""
+    """Reader for a stream that can be opened only once; `close` does not close the stream."""
 
     def close(self) -> None:
         """Keep the stream open; a pipe is closed when its last reference is deleted."""
@@ -60,7 +63,7 @@ class _StreamReader(DecompressedReader):
 class _FullReads(io.RawIOBase):
     """Raw stream that fills the buffer in every read but the last; raises `DataError` on failure.
 
-    It first returns all data that precedes an error, so that readers can report the line of the
+    The stream returns all data before an error first, so that readers can report the line of the
     error.
     """
 
@@ -192,7 +195,7 @@ def decompress(
 ) -> DecompressedReader:
     """Return a reader that decompresses the data from `read`; closing it closes `files`.
 
-    `label` names the data in error messages; `kind` is the format that `read` itself decompresses.
+    `label` names the data in error messages. `kind` is the format that `read` itself decompresses.
     """
     reader_class = _StreamReader if is_stream else DecompressedReader
     inner = reader_class(_FullReads(read, files, label, kind))

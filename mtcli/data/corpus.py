@@ -47,8 +47,8 @@ class Corpus:
 
     source: Sequence[str]
     target: Sequence[str]
-    origins: Origins | None = None  # index of the entry that each pair is from; None: all from one
-    entries: tuple[EntryInfo, ...] = ()  # by index; empty: unknown
+    origins: Origins | None = None  # index of each pair's entry; None: all have the same entry
+    entries: tuple[EntryInfo, ...] = ()  # by index; empty if unknown
 
     def __len__(self) -> int:
         return len(self.source)
@@ -79,7 +79,7 @@ class Corpus:
         return found.source[0], found.target[0]
 
     def sample(self, n_pairs: int) -> "Corpus":
-        """Return a reproducible random sample in corpus order, or all pairs if there are fewer."""
+        """Return a reproducible random sample in corpus order, or all pairs of a smaller corpus."""
         if len(self) <= n_pairs:
             return self
         random = np.random.default_rng(_SAMPLE_SEED)
@@ -105,13 +105,13 @@ class Corpus:
 
     @property
     def origins_digest(self) -> str:
-        """Hash of the entry that each pair is from."""
+        """Hash of `origins`."""
         return hashlib.sha256(b"" if self.origins is None else self.origins.tobytes()).hexdigest()
 
 
 @dataclass(frozen=True)
 class LoadedCorpus:
-    """A corpus in memory or on disk, its languages, and notices about it."""
+    """A corpus, its languages, and notices about it."""
 
     corpus: Corpus
     languages: Languages
@@ -122,7 +122,7 @@ _CorpusKey = tuple["CorpusSource", Languages, tuple[str, ...]]
 
 
 class CorpusReader:
-    """Corpus reader that reads each corpus once, so that planning and training share it.
+    """Reads each corpus only once, so that planning and training share it.
 
     The text is kept in unnamed temporary files in `directory`.
     """
@@ -141,9 +141,10 @@ class CorpusReader:
         languages: Languages = UNKNOWN_LANGUAGES,
         targets: tuple[str, ...] = (),
     ) -> Corpus:
-        """Return the pairs of a corpus; pass on its notices, even if it was read before.
+        """Return the pairs of a corpus, and pass its notices to `notify`.
 
-        `targets` are the target languages of the model (`open_entries`).
+        The notices are repeated if the corpus was read before. `targets` lists the target languages
+        of the model (see `open_entries`).
         """
         found = self._find((source, languages, targets))
         for notice in found.notices:
@@ -217,7 +218,7 @@ class _Counts:
     n_same: int = 0
 
     def notices(self) -> list[str]:
-        """Return messages about problems that the counts reveal."""
+        """Return messages about blank pairs and pairs with the same text on both sides."""
         notices = []
         if self.n_blank:
             notices.append(

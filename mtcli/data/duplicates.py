@@ -1,4 +1,4 @@
-"""Exact duplicates in a corpus of any size, found by their hashes in bounded memory."""
+"""Find exact duplicates in a corpus of any size by their hashes, with bounded memory use."""
 
 import hashlib
 import weakref
@@ -20,7 +20,7 @@ _MAX_SORTED = 1 << 22  # records to sort at a time
 def hash_texts(texts: Iterable[str]) -> NDArray[np.uint64]:
     """Return a 64-bit hash of each text.
 
-    The hashes of 100 million different texts are different with a probability of 99.97%.
+    With 100 million distinct texts, the probability of any hash collision is 0.03%.
     """
     digests = (
         hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest()
@@ -30,7 +30,7 @@ def hash_texts(texts: Iterable[str]) -> NDArray[np.uint64]:
 
 
 class DuplicateFinder:
-    """Rows of repeated texts. Hashes are kept in an unnamed temporary file in `directory`."""
+    """Finds rows with repeated texts. Hashes are kept in an unnamed temporary file."""
 
     def __init__(self, directory: Path | None = None) -> None:
         self._file = TemporaryFile(dir=directory)  # noqa: SIM115
@@ -51,7 +51,7 @@ class DuplicateFinder:
         self._n_records += len(texts)
 
     def find(self, without: NDArray[np.int64] = _NO_ROWS) -> NDArray[np.int64]:
-        """Return the rows, in order, whose text occurred in an earlier row; ignore `without`."""
+        """Return the sorted rows whose text occurs in an earlier row; skip rows in `without`."""
         n_parts = -(-self._n_records // _MAX_SORTED)
         parts = [self._find_in(part, n_parts, without) for part in range(n_parts)]
         return np.sort(np.concatenate([_NO_ROWS, *parts]))

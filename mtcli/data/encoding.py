@@ -1,4 +1,4 @@
-"""Encoding of a corpus to token ids, in arrays that can be memory-mapped files."""
+"""Encode a corpus as token ids, in arrays that can be memory-mapped."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ IdArray = NDArray[np.int32]
 
 @dataclass(frozen=True)
 class RaggedArray:
-    """Rows of different lengths in one flat array, with a tenth of the memory of nested lists."""
+    """Rows of different lengths in one flat array, which needs a tenth of the memory of lists."""
 
     values: NDArray[np.uint16] | IdArray
     offsets: NDArray[np.int64]  # [rows + 1]
@@ -44,7 +44,7 @@ class EncodedCorpus:
     source: RaggedArray
     target: RaggedArray
     special: SpecialIds = DEFAULT_SPECIAL_IDS
-    origins: Origins | None = None  # index of the entry that each pair is from, ascending
+    origins: Origins | None = None  # index of each pair's entry, ascending
 
     def __len__(self) -> int:
         return len(self.source.offsets) - 1
@@ -67,13 +67,13 @@ class EncodedBlock:
     source_lengths: NDArray[np.int64]
     target: IdArray
     target_lengths: NDArray[np.int64]
-    origins: Origins | None = None  # index of the entry that each pair is from
+    origins: Origins | None = None  # index of each pair's entry
 
 
 def encode(
     corpus: Corpus, tokenizers: Tokenizers, max_length: int, notify: Notify
 ) -> EncodedCorpus:
-    """Encode all pairs that have at most `max_length` tokens on both sides, in memory."""
+    """Encode all pairs with at most `max_length` pieces per side; keep the result in memory."""
     return join_blocks(encode_blocks(corpus, tokenizers, max_length, notify), tokenizers)
 
 
@@ -96,7 +96,7 @@ def encode_blocks(
     notify: Notify,
     on_progress: OnProgress = lambda *_: None,
 ) -> Iterator[EncodedBlock]:
-    """Yield ids of pairs with at most `max_length` pieces per side; report how many are longer."""
+    """Yield the ids of pairs with at most `max_length` pieces per side; report longer pairs."""
     n_done = n_kept = 0
     for block, n_pairs in encode_fitting(corpus, tokenizers, max_length):
         n_done, n_kept = n_done + n_pairs, n_kept + len(block.source_lengths)
@@ -144,7 +144,7 @@ def _blocks_with_origins(
 def insert_tags(
     ids: IdArray, lengths: NDArray[np.int64], tags: Sequence[Sequence[int]], indices: Origins
 ) -> tuple[IdArray, NDArray[np.int64]]:
-    """Return rows with the ids `tags[i]` in front, where i is the row's number in `indices`."""
+    """Return the rows with the ids `tags[i]` in front, where i is the row's entry in `indices`."""
     n_tags = np.array([len(row) for row in tags])[indices]
     starts = np.cumsum(lengths) - lengths
     width = max(map(len, tags))

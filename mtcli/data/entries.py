@@ -1,4 +1,4 @@
-"""Opening of corpora with options: languages, direction and tags of each entry."""
+"""Open corpora with options: the languages, direction and tag of each entry."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ REVERSED = ", reversed"  # at the end of descriptions
 
 
 class EntryInfo(NamedTuple):
-    """Options of a corpus that its pairs keep. The field order is part of the cache format."""
+    """Corpus options stored with each of its pairs. The field order is part of the cache format."""
 
     to: str | None = None
     tag: str | None = None
@@ -33,7 +33,7 @@ class EntryInfo(NamedTuple):
 
 @dataclass(frozen=True)
 class OpenedEntry:
-    """A corpus in the direction of its entry."""
+    """An open corpus, in the direction that its entry requires."""
 
     entry: "CorpusEntry"
     corpus: OpenedCorpus
@@ -47,9 +47,9 @@ def open_entries(
 ) -> Iterator[OpenedEntry]:
     """Open the corpora of `source` one after the other.
 
-    Languages found in one corpus apply to the following ones, except to those with `to`. `targets`
-    are the target languages of the model: if an entry has no `to`, the languages of its corpus
-    determine it.
+    Languages found in one corpus also apply to the corpora after it, except to those with `to`.
+    `targets` lists the target languages of the model. If it is not empty, an entry without `to`
+    gets its target language from the languages of its corpus.
     """
     for entry in source.entries:
         if entry.to or targets:
@@ -67,9 +67,9 @@ def open_entries(
 
 
 def find_languages(source: "CorpusSource", languages: Languages = UNKNOWN_LANGUAGES) -> Languages:
-    """Return `languages`, with unknown ones filled in from the corpora; do not open pipes.
+    """Return `languages`, with unknown codes filled in from the corpora; do not open pipes.
 
-    Corpora with `to` have no common languages.
+    Corpora with `to` are ignored: they need not have the same languages.
     """
     for opened in open_entries(_without_pipes(source), languages):
         languages = languages if opened.info.to else opened.corpus.languages
@@ -90,7 +90,10 @@ def _without_pipes(source: "CorpusSource") -> "CorpusSource":
 
 
 def _open(entry: "CorpusEntry", languages: Languages) -> OpenedCorpus:
-    """Open a corpus with these languages, or its own, and reverse it if the entry requires it."""
+    """Open a corpus, and reverse it if the entry requires it.
+
+    Languages set in the entry take precedence over `languages`.
+    """
     stored = Languages(entry.source_lang or languages.source, entry.target_lang or languages.target)
     opened = open_corpus(entry.corpus, stored)
     return _reverse(opened) if entry.reverse else opened
@@ -105,7 +108,7 @@ def _open_direction(entry: "CorpusEntry", targets: Sequence[str]) -> OpenedEntry
         if entry.reverse or not (found.source and _is_same(to, found.source)):
             raise DataError(
                 f"{entry}: cannot translate to {to}: the corpus is {_describe(found)}",
-                hint="choose one of its languages, or set source_lang and target_lang of the entry",
+                hint="choose one of its languages, or set source_lang and target_lang in the entry",
             )
         opened = _reverse(opened)
     if not found.target and not found.source:

@@ -1,4 +1,4 @@
-"""Apply the filters of a run to its training pairs, and report what they drop."""
+"""Apply the configured filters to the training pairs, and report the dropped pairs."""
 
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
@@ -18,26 +18,26 @@ from mtcli.data.near_copies import NearCopyIndex
 from mtcli.errors import DataError
 from mtcli.reporting.messages import example_text
 
-MAX_COPY_SHARE = 0.1  # of the training pairs; more near-copies of dev pairs are kept
-_MANY_DROPPED = 0.5  # share of the pairs that causes a warning
-_MAX_OVERLAP = 0.05  # near-copies per dev pair; more of them cause a warning
+MAX_COPY_SHARE = 0.1  # share of near-copies in the training pairs above which all are kept
+_MANY_DROPPED = 0.5  # share of dropped pairs above which a warning is printed
+_MAX_OVERLAP = 0.05  # near-copies per dev pair above which a warning is printed
 
 Pair = tuple[str, str]
 Rows = NDArray[np.int64]  # row numbers of pairs, in order
 
 _NO_ROWS: Rows = np.zeros(0, np.int64)
 _DUPLICATES = {
-    "pair": "a source and target that occurred before",
-    "source": "a source that occurred before",
-    "target": "a target that occurred before",
+    "pair": "the source and target of an earlier pair",
+    "source": "the source of an earlier pair",
+    "target": "the target of an earlier pair",
 }
 
 
 @dataclass
 class Dropped:
-    """Pairs that one filter finds: how many, and the first one."""
+    """Pairs dropped by one filter: their number, and the first one as an example."""
 
-    name: str  # key of the section `filters`
+    name: str  # key in the section `filters`
     reason: str
     disabled: str  # value that disables the filter
     n_pairs: int = 0
@@ -52,7 +52,7 @@ class Dropped:
         self.n_pairs += n_found
 
     def with_rows(self, rows: NDArray[np.int64], corpus: Corpus) -> Self:
-        """Return the same with the given pairs of a corpus."""
+        """Return a copy whose count and example describe the given rows of a corpus."""
         return replace(self, n_pairs=len(rows), example=_pair(corpus, rows))
 
     def notice(self, n_total: int) -> str:
@@ -62,9 +62,9 @@ class Dropped:
 
 
 class PairFilter:
-    """Filters that judge each pair alone, with the number of pairs that each one has dropped.
+    """Filters that judge each pair individually, with the number of pairs that each one dropped.
 
-    A pair that several filters find counts only for the first of them.
+    If several filters find a pair, only the first one counts it.
     """
 
     def __init__(self, filters: FilterConfig) -> None:
@@ -76,7 +76,7 @@ class PairFilter:
         }
 
     def find(self, block: PairBlock, ignored: Mask | None = None) -> Mask:
-        """Find the pairs to drop, except those that are `ignored`, and count them."""
+        """Find and count the pairs to drop; skip the pairs in `ignored`."""
         is_free = np.ones(len(block), np.bool_) if ignored is None else ~ignored
         mask = np.zeros(len(block), np.bool_)
         for rule, threshold in self._rules:
@@ -106,11 +106,11 @@ def drop_unwanted(
     is_held_out: bool,
     directory: Path | None = None,
 ) -> Corpus:
-    """Return the training pairs without those that the filters drop; report every filter.
+    """Return the training pairs that the filters keep; report the pairs that each filter drops.
 
-    If `dev` was held out from the corpus, drop its pairs, all other pairs with the source of a dev
-    pair, and near-copies. Otherwise, only report near-copies: the user has chosen both sets.
-    Temporary files are written to `directory`.
+    If `dev` was held out from the corpus, its pairs, all other pairs with the source of a dev pair,
+    and near-copies of dev pairs are dropped. If the user chose the dev set, near-copies are only
+    reported. Temporary files are written to `directory`.
     """
     n_read = len(corpus)
     if is_held_out and not filters.dev_copies:
@@ -142,9 +142,9 @@ def drop_unwanted(
 def drop_by_filters(
     corpus: Corpus, filters: FilterConfig, near_copies: NearCopyIndex | None
 ) -> Corpus:
-    """Return the pairs without those that the filters or the index find, in memory.
+    """Return a corpus in memory without the pairs that the filters or `near_copies` find.
 
-    Filters that compare a pair with earlier pairs are not applied.
+    The filter `duplicates`, which compares a pair with earlier pairs, is not applied.
     """
     block = PairBlock(corpus.source, corpus.target)
     mask = PairFilter(filters).find(block)
@@ -154,7 +154,7 @@ def drop_by_filters(
 
 
 def near_copy_index(corpus: Corpus, dev: Corpus, filters: FilterConfig) -> NearCopyIndex | None:
-    """Return an index of held-out pairs; None if near-copies in a corpus like this are kept."""
+    """Return an index of held-out dev pairs, or None if near-copies in `corpus` are kept."""
     matcher = _matcher(corpus, dev, filters, is_held_out=True)
     scan = _scan(corpus, filters, matcher)
     n_pairs = len(corpus) - len(scan.shared)
@@ -167,11 +167,11 @@ class _DevMatcher:
     """Finds dev pairs and near-copies of them."""
 
     index: NearCopyIndex
-    sources: Set[str]  # of held-out pairs
-    has_directions: bool  # the reverse of a held-out pair must not stay in training either
+    sources: Set[str]  # sources of held-out pairs
+    has_directions: bool  # if True, the reverse of a held-out pair is also excluded
 
     def find(self, block: PairBlock) -> tuple[Mask, Mask]:
-        """Find pairs with the source of a held-out pair, and near-copies among the others."""
+        """Find pairs with the source of a held-out pair, and near-copies among all other pairs."""
         shared, copies = np.zeros(len(block), np.bool_), np.zeros(len(block), np.bool_)
         for row in self.index.candidates(block):
             source, target = block.sources[row], block.targets[row]
@@ -194,13 +194,13 @@ def _matcher(
 
 @dataclass(frozen=True)
 class _Scan:
-    """Pairs that the filters find in a corpus. No pair is in two of these groups."""
+    """Pairs that the filters find in a corpus. `shared`, `rows` and `copies` do not overlap."""
 
     shared: Rows  # held-out dev pairs, and all other pairs with the source of a dev pair
-    rows: Rows  # found by filters that judge each pair alone
+    rows: Rows  # found by filters that judge each pair individually
     dropped: Sequence[Dropped]
     copies: Rows  # near-copies of dev pairs
-    duplicates: DuplicateFinder | None  # of pairs that are neither in `shared` nor in `rows`
+    duplicates: DuplicateFinder | None  # compares pairs that are neither in `shared` nor in `rows`
 
 
 def _scan(
@@ -209,7 +209,7 @@ def _scan(
     matcher: _DevMatcher | None,
     directory: Path | None = None,
 ) -> _Scan:
-    """Read all pairs once."""
+    """Apply all filters in one pass over the corpus."""
     pair_filter = PairFilter(filters)
     duplicates = DuplicateFinder(directory) if filters.duplicates else None
     found: dict[str, list[Rows]] = {"shared": [_NO_ROWS], "rows": [_NO_ROWS], "copies": [_NO_ROWS]}
@@ -230,7 +230,7 @@ def _scan(
 
 
 def _blocks(corpus: Corpus) -> Iterator[PairBlock]:
-    """Yield the pairs in blocks; stored text is not decoded until a filter needs it."""
+    """Yield the pairs in blocks; text on disk is decoded only when a filter needs it."""
     if isinstance(corpus.source, Lines) and isinstance(corpus.target, Lines):
         sides = corpus.source.encoded_blocks(), corpus.target.encoded_blocks()
         for source, target in zip(*sides, strict=True):
@@ -241,7 +241,7 @@ def _blocks(corpus: Corpus) -> Iterator[PairBlock]:
 
 
 def _texts(block: PairBlock, rows: Rows, side: str | None) -> list[str]:
-    """Return the texts that must not repeat."""
+    """Return the texts to compare: `side` of each row, or both sides joined."""
     sources, targets = list(block.sources), list(block.targets)
     match side:
         case "source":
@@ -268,7 +268,7 @@ def _pair(corpus: Corpus, rows: Rows) -> Pair | None:
 
 
 def _report(dropped: Sequence[Dropped], n_total: int, notify: Notify) -> None:
-    """Report what each filter drops; raise `DataError` if nothing remains."""
+    """Report how many pairs each filter drops; raise `DataError` if no pairs remain."""
     found = [one for one in dropped if one.n_pairs]
     n_dropped = sum(one.n_pairs for one in found)
     for one in found if n_dropped < n_total else ():

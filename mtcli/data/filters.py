@@ -1,8 +1,8 @@
 """Filters: rules that drop unsuitable pairs from the training set.
 
-A rule finds pairs in a block. `RULES` has one rule per key of the config section `filters`, except
-`duplicates` and `dev_copies`, which depend on other pairs. All rules except those for scripts treat
-both sides alike.
+A rule finds pairs in a block. `RULES` has one rule for each key in the config section `filters`,
+except `duplicates` and `dev_copies`, which depend on other pairs. All rules except those for
+scripts treat both sides alike.
 """
 
 import re
@@ -18,14 +18,15 @@ from numpy.typing import NDArray
 from mtcli.data.characters import count_words, is_damaged, is_letter, script_of
 from mtcli.data.line_store import EncodedLines
 
-Mask = NDArray[np.bool_]  # one value per pair; True: the rule drops it
+Mask = NDArray[np.bool_]  # one value per pair; True if the rule finds the pair
 
-RATIO_MIN_CHARACTERS = 50  # pairs whose longer side is shorter have no reliable length ratio
-MIN_SCRIPT_SHARE = 0.5  # of the letters of a line
+RATIO_MIN_CHARACTERS = 50  # if the longer side has fewer, the length ratio is unreliable
+MIN_SCRIPT_SHARE = 0.5  # share of a line's letters that must be in the given scripts
 _MAX_PHRASE = 4  # words in a repeated phrase
 
-# Parts of the UTF-8 encoding of all damaged text: the first character of damaged UTF-8 is Â to ô,
-# the second is one of U+0080 to U+00BF or a character of Windows-1252.
+# Byte patterns, one of which occurs in all damaged text. In UTF-8 that was decoded with the wrong
+# encoding, the first character is Â to ô, and the second is U+0080 to U+00BF or a character from
+# Windows-1252.
 _MAYBE_DAMAGED = re.compile(rb"\xc3[\x82-\xb4][\xc2\xc5\xc6\xcb\xe2]")
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}".encode()
 _DIGIT = re.compile(r"\d")
@@ -40,7 +41,7 @@ _URL_END = ".,:;!?'()[]*"
 
 @dataclass(frozen=True)
 class PairBlock:
-    """Consecutive pairs, with values that several rules need."""
+    """Consecutive pairs, with cached values that several rules use."""
 
     sources: Sequence[str]
     targets: Sequence[str]
@@ -75,14 +76,14 @@ def _encode(lines: Sequence[str]) -> EncodedLines:
 
 @dataclass(frozen=True)
 class Rule:
-    """Filter with a threshold. Its name is a key of the config section `filters`."""
+    """Filter with a threshold. Its name is a key in the config section `filters`."""
 
     name: str
-    drops: str  # the pairs that it drops; {} is the threshold
+    drops: str  # description of the dropped pairs; {} stands for the threshold
     find: Callable[[PairBlock, Any], Mask]
 
     def reason(self, threshold: Any) -> str:
-        """Return a description of the dropped pairs, with the setting to change."""
+        """Return a description of the dropped pairs, with the setting that drops them."""
         value = ", ".join(threshold) if isinstance(threshold, tuple) else threshold
         drops = self.drops.format(value if isinstance(value, str) else f"{value:g}")
         setting = str(value).lower() if isinstance(value, bool) else value
@@ -90,7 +91,7 @@ class Rule:
 
 
 def find_blank(block: PairBlock) -> Mask:
-    """Find pairs with a blank source or target. They are always dropped, so this has no setting."""
+    """Find pairs with a blank source or target. No setting disables this rule."""
     return _either(block, lambda line: not line.strip())
 
 
@@ -111,10 +112,10 @@ def _max_words(block: PairBlock, limit: int) -> Mask:
 
 
 def _max_length_ratio(block: PairBlock, limit: float) -> Mask:
-    """Find pairs by the ratio of characters and of UTF-8 bytes.
+    """Find pairs whose length ratio exceeds the limit both in characters and in UTF-8 bytes.
 
-    A Chinese character is about three letters of other scripts and has three bytes, but so has a
-    letter in Hindi. Both ratios exceed the limit only if the pair is wrong in either script.
+    Bytes suit Chinese: a character has three bytes and is worth about three Latin letters.
+    Characters suit Hindi, where a letter has three bytes, too.
     """
     sizes = [np.diff(lines.ends, prepend=-1) - 1 for lines in block.encoded]
     mask: Mask = np.maximum(*sizes) > np.maximum(
@@ -133,7 +134,7 @@ def _identical(block: PairBlock, _: bool) -> Mask:
 
 
 def letter_share(line: str) -> float:
-    """Return the share of letters in the characters of a line, without spaces; 1 if it is blank."""
+    """Return the share of letters among the characters of a line, without spaces; 1 if blank."""
     text = "".join(line.split())
     return sum(map(is_letter, text)) / len(text) if text else 1.0
 
@@ -143,7 +144,7 @@ def _min_letter_share(block: PairBlock, limit: float) -> Mask:
 
 
 def script_share(line: str, scripts: Iterable[str]) -> float:
-    """Return the share of letters of `scripts` in the letters of a line; 1 if it has none."""
+    """Return the share of a line's letters that are in `scripts`; 1 if it has no letters."""
     found = [script for script in map(script_of, line) if script]
     return sum(map(found.count, set(scripts))) / len(found) if found else 1.0
 
@@ -167,7 +168,7 @@ def _max_repeated_characters(block: PairBlock, limit: int) -> Mask:
 
 
 def max_repetitions(line: str) -> int:
-    """Return how often a word or a phrase of up to four words occurs in a row, at most."""
+    """Return the maximum number of times that a phrase of up to four words occurs in a row."""
     words = line.lower().split()
     longest = min(1, len(words))
     if len(set(words)) == len(words):
@@ -193,7 +194,7 @@ def _damaged(block: PairBlock, _: bool) -> Mask:
 
 
 def _maybe_damaged(lines: EncodedLines) -> Iterable[int]:
-    """Return the rows to test with `is_damaged`: usually none, found without a loop over lines."""
+    """Return the rows to test with `is_damaged`, usually none, without a loop over lines."""
     starts = [match.start() for match in _MAYBE_DAMAGED.finditer(lines.data)]
     if _REPLACEMENT[:1] in lines.data:  # faster than a search for three bytes
         starts += [match.start() for match in re.finditer(_REPLACEMENT, lines.data)]
@@ -203,7 +204,7 @@ def _maybe_damaged(lines: EncodedLines) -> Iterable[int]:
 
 
 def numbers_in(line: str) -> set[str]:
-    """Return the numbers of a line in ASCII digits, without separators and leading zeros."""
+    """Return the numbers in a line as ASCII digits, without separators and leading zeros."""
     if not _DIGIT.search(line):
         return set()
     return {_digits(match) for match in _NUMBER.findall(line)}
@@ -215,7 +216,7 @@ def _digits(number: str) -> str:
 
 
 def _have_different_numbers(source: str, target: str) -> bool:
-    """Return whether numbers differ; numbers of one digit may be spelled out on one side."""
+    """Return whether the numbers differ; one side may spell out single-digit numbers."""
     ours, theirs = numbers_in(source), numbers_in(target)
     is_replaced = bool(ours - theirs) and bool(theirs - ours)
     return is_replaced or any(len(number) > 1 for number in ours ^ theirs)
@@ -227,7 +228,7 @@ def _different_numbers(block: PairBlock, _: bool) -> Mask:
 
 
 def urls_in(line: str) -> set[str]:
-    """Return the web and mail addresses of a line, in lower case."""
+    """Return the URLs and email addresses in a line, in lower case."""
     if "://" not in line and "@" not in line and "www." not in line:
         return set()
     return {match.rstrip(_URL_END).lower() for match in _URL.findall(line)}
@@ -244,7 +245,7 @@ def _mask(lines: Sequence[str], is_dropped: Callable[[str], bool]) -> Mask:
 
 
 def _either(block: PairBlock, is_dropped: Callable[[str], bool]) -> Mask:
-    """Find pairs in which at least one side is to be dropped."""
+    """Find pairs in which `is_dropped` is true for at least one side."""
     return _mask(block.sources, is_dropped) | _mask(block.targets, is_dropped)
 
 
@@ -274,6 +275,6 @@ RULES = {
             _max_repeated_words,
         ),
         Rule("different_numbers", "different numbers on the two sides", _different_numbers),
-        Rule("different_urls", "different web or mail addresses", _different_urls),
+        Rule("different_urls", "different URLs or email addresses", _different_urls),
     )
 }

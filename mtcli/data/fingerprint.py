@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 def fingerprint(
     source: "CorpusSource", languages: Languages, targets: tuple[str, ...] = ()
 ) -> str | None:
-    """Return a hash of a corpus; None if it is a pipe or a dataset without a version.
+    """Return a hash of a corpus, or None for pipes and datasets without a version.
 
-    The hash includes file names, because they may determine the format, but not directories.
+    The hash includes file names, which may determine the format, but not directories.
     """
     if any(is_read_once(names) for names in source.corpora):
         return None

@@ -1,4 +1,4 @@
-"""Dev pairs that are held out from the training corpus."""
+"""Hold out dev pairs from the training corpus."""
 
 from collections.abc import Iterable, Sequence
 
@@ -23,7 +23,7 @@ def too_few_pairs(n_pairs: int) -> DataError:
 def hold_out(corpus: Corpus, n_pairs: int, seed: int = _SPLIT_SEED) -> tuple[Corpus, Corpus]:
     """Split `corpus` into training and dev pairs that share no source sentence.
 
-    If there are several directions, the reverse of a dev pair does not stay in training either.
+    If the corpus has several directions, the reverse of a dev pair is also removed from training.
     """
     dev = choose_dev(corpus, n_pairs, seed)
     shared = shared_rows(corpus, dev.source)
@@ -35,9 +35,9 @@ def hold_out(corpus: Corpus, n_pairs: int, seed: int = _SPLIT_SEED) -> tuple[Cor
 def choose_dev(corpus: Corpus, n_pairs: int, seed: int = _SPLIT_SEED) -> Corpus:
     """Return the dev pairs to hold out from `corpus`.
 
-    Pairs with a tag, such as back-translations, are held out only if all pairs have one. The choice
-    depends only on the corpus, so that no model is trained on the dev pairs of another model. Seeds
-    other than the default reproduce the choices of earlier mtcli versions.
+    Pairs with a tag, such as back-translations, are held out only if all corpora have tags. The dev
+    pairs depend only on the corpus, so that no model is trained on the dev pairs of another model.
+    Seeds other than the default reproduce the dev pairs of earlier mtcli versions.
     """
     rows = _untagged(corpus, np.random.default_rng(seed).permutation(len(corpus)))
     n_dev = min(n_pairs, len(rows) // 10)
@@ -55,7 +55,7 @@ def no_training_pairs() -> DataError:
 
 
 def _untagged(corpus: Corpus, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the rows whose pairs have no tag; all rows if every corpus has a tag."""
+    """Return the rows of pairs without a tag, or all rows if every corpus has a tag."""
     is_tagged = np.array([entry.tag is not None for entry in corpus.entries], dtype=bool)
     if corpus.origins is None or is_tagged.all() or not is_tagged.any():
         return rows
@@ -66,7 +66,7 @@ def _untagged(corpus: Corpus, rows: NDArray[np.int64]) -> NDArray[np.int64]:
 def shared_rows(corpus: Corpus, dev_sources: Iterable[str]) -> list[int]:
     """Return the rows to exclude from training: those with the source of a dev pair.
 
-    If there are several directions, the target must not be the source of a dev pair either.
+    If the corpus has several directions, also return rows whose target is the source of a dev pair.
     """
     wanted = {line.encode() for line in dev_sources}
     rows = _rows_with(corpus.source, wanted)
@@ -76,7 +76,7 @@ def shared_rows(corpus: Corpus, dev_sources: Iterable[str]) -> list[int]:
 
 
 def _rows_with(lines: Sequence[str], wanted: set[bytes]) -> list[int]:
-    """Return the numbers of the rows whose encoded line is in `wanted`."""
+    """Return the numbers of all rows whose line, in UTF-8, is in `wanted`."""
     rows: list[int] = []
     start = 0
     for data in encoded_blocks_of(lines):

@@ -1,4 +1,4 @@
-"""Files with the token ids of a corpus, mapped into memory."""
+"""Write the token ids of a corpus to files, and map the files into memory."""
 
 import mmap
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ def write_ids(
 ) -> None:
     """Write two files per side: one with the ids, and one with the offsets of the rows.
 
-    If the pairs are from several corpora, one more file has the index of each pair's corpus.
+    If the pairs come from several corpora, a fifth file contains the corpus index of each pair.
     """
     id_type = _id_type(tokenizers)
     totals = [0, 0]
@@ -46,7 +46,7 @@ def write_ids(
 
 
 def open_ids(directory: Path, name: str, tokenizers: Tokenizers) -> EncodedCorpus:
-    """Map the files of `write_ids` into memory."""
+    """Map the files written by `write_ids` into memory."""
     source, target = (
         RaggedArray(
             _map(directory / f"{name}.{side}.ids", _id_type(tokenizers)),

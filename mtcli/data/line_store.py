@@ -149,7 +149,7 @@ def _unnamed_file(directory: Path | None) -> int:
 
 
 class SelectedLines(Lines):
-    """The lines of `lines` except those in `excluded`, a sorted array of row numbers."""
+    """All lines in `lines` except those in `excluded`, a sorted array of row numbers."""
 
     def __init__(self, lines: Lines, excluded: NDArray[np.int64]) -> None:
         self._lines = lines
@@ -191,13 +191,13 @@ class SelectedLines(Lines):
     def take(self, rows: Sequence[int] | NDArray[np.int64]) -> list[str]:
         """Return the lines with the given row numbers, in the given order."""
         rows = np.asarray(rows, dtype=np.int64)
-        # An excluded row e with i excluded rows before it has e - i selected rows before it.
+        # An excluded row e that follows i excluded rows also follows e - i selected rows.
         shifts = self._excluded - np.arange(len(self._excluded))
         return self._lines.take(rows + np.searchsorted(shifts, rows, side="right"))
 
 
 class EncodedLines(Sequence[str]):
-    """Lines of a block in UTF-8, each with a line feed. They are decoded only when needed."""
+    """Lines of a block in UTF-8, each with a line feed. Lines are decoded only when needed."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data

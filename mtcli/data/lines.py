@@ -29,7 +29,7 @@ _MAX_LINE = 256 << 20  # bytes; longer lines are not sentences and could exhaust
 
 
 class UnequalLinesError(DataError):
-    """Files whose lines belong together have different numbers of lines."""
+    """Line-aligned files have different numbers of lines."""
 
     def __init__(self, message: str, *, hint: str, n_lines: tuple[int, int]) -> None:
         super().__init__(message, hint=hint)
@@ -84,7 +84,7 @@ def _read_to_end(file: DecompressedReader) -> None:
 
 
 def _line_blocks(file: DecompressedReader) -> Iterator[bytes]:
-    """Yield blocks of complete lines; if a line is too long, end with the start of that line."""
+    """Yield blocks of complete lines. If a line is too long, end with the start of that line."""
     unfinished: list[bytes] = []
     n_unfinished = 0
     while chunk := file.read1(_BLOCK):
@@ -181,7 +181,7 @@ def paired_lines(
     n_pairs = 0
     for pair in zip_longest(*sides):
         if None in pair:
-            # One extra line of the longer file has been read; count the remaining lines.
+            # One extra line of the longer file has already been read. Count the remaining lines.
             n_source, n_target = (
                 n_pairs + (line is not None) + sum(1 for _ in side)
                 for line, side in zip(pair, sides, strict=True)
@@ -203,7 +203,7 @@ def empty_file(name: object) -> DataError:
 def unequal_lengths(
     first: object, n_first: int, second: object, n_second: int
 ) -> UnequalLinesError:
-    """Return the error for files whose lines belong together, but differ in number."""
+    """Return the error for line-aligned files with different numbers of lines."""
     return UnequalLinesError(
         f"{first} has {n_first:,} lines, but {second} has {n_second:,}",
         hint="line N of both files must belong to the same sentence; "

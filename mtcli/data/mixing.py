@@ -1,4 +1,4 @@
-"""Mixing of several corpora: which pairs of each corpus an epoch contains.
+"""Mix several corpora: choose the pairs from each corpus that an epoch contains.
 
 The weight of a corpus is the number of times that an epoch contains each of its pairs. An epoch
 takes the next `weight * size` pairs from an endless sequence of permutations of the corpus, so all
@@ -16,7 +16,7 @@ from mtcli.data.encoding import EncodedCorpus
 
 Rows = NDArray[np.int64]  # indices of pairs
 
-_MIXING_SEED = 3  # distinguishes these permutations from others with the same seed
+_MIXING_SEED = 3  # separates these permutations from other uses of the same seed
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Mixture:
     """Number of pairs that an epoch takes from each corpus."""
 
     starts: tuple[int, ...]  # [corpora + 1]: first row of each corpus
-    counts: tuple[int, ...]  # pairs of each corpus per epoch
+    counts: tuple[int, ...]  # pairs from each corpus per epoch
     seed: int
 
     def rows(self, epoch: int) -> Rows:
@@ -37,9 +37,9 @@ class Mixture:
         return np.concatenate(parts)
 
     def rows_before(self, epoch: int, corpus: int) -> tuple[int, Rows]:
-        """Return which pairs of a corpus all epochs before `epoch` have used.
+        """Return the pairs of a corpus that the epochs before `epoch` have used.
 
-        This is the number of complete permutations, and the rows taken from the next one.
+        The result is the number of complete permutations, and the rows taken from the next one.
         """
         size = self.starts[corpus + 1] - self.starts[corpus]
         n_complete, n_rest = divmod(epoch * self.counts[corpus], max(1, size))
@@ -66,7 +66,7 @@ def mix(
     """Return the number of pairs per epoch for corpora with these sizes and weights.
 
     With a temperature T, the share of a corpus is proportional to weight * size ** (1 / T), and the
-    largest corpus keeps its weight. Every corpus that has pairs gets at least one.
+    largest corpus keeps its weight. Every corpus that is not empty contributes at least one pair.
     """
     largest = max(sizes)
     exponent = 1 - 1 / (temperature or 1)
@@ -78,7 +78,7 @@ def mix(
 
 @dataclass(frozen=True)
 class Share:
-    """Amount of data from one corpus, and its fraction of all data."""
+    """Amount of data from one corpus, and its share of all data."""
 
     n_pairs: int
     n_tokens: int
@@ -91,14 +91,14 @@ class Share:
 
 
 def to_shares(pairs: Sequence[int], tokens: Sequence[int]) -> list[Share]:
-    """Return the share of each corpus, given its numbers of pairs and tokens."""
+    """Return the share of each corpus, given its number of pairs and tokens."""
     n_pairs, n_tokens = max(1, sum(pairs)), max(1, sum(tokens))
     return [Share(p, t, p / n_pairs, t / n_tokens) for p, t in zip(pairs, tokens, strict=True)]
 
 
 @dataclass(frozen=True)
 class CorpusParts:
-    """The rows of each corpus in an encoded corpus."""
+    """Parts of an encoded corpus: the rows that come from each corpus."""
 
     encoded: EncodedCorpus
     n_corpora: int
@@ -112,12 +112,12 @@ class CorpusParts:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Number of pairs of each corpus."""
+        """Number of pairs in each corpus."""
         return tuple(np.diff(self.starts).tolist())
 
     @property
     def n_tokens(self) -> tuple[int, ...]:
-        """Number of source and target tokens of each corpus, with EOS and tags."""
+        """Number of source and target tokens in each corpus, including EOS and tags."""
         starts = np.array(self.starts)
         sides = (self.encoded.source, self.encoded.target)
         return tuple(sum(np.diff(side.offsets[starts]) for side in sides).tolist())

@@ -1,4 +1,4 @@
-"""Near-copies of dev or test pairs: pairs with the same letters."""
+"""Near-copies of dev or test pairs: a side differs only in case, spaces, digits or punctuation."""
 
 from collections.abc import Iterable
 from functools import cache
@@ -10,20 +10,20 @@ from mtcli.data.characters import letters_of
 from mtcli.data.filters import Mask, PairBlock
 from mtcli.data.line_store import EncodedLines
 
-MIN_BYTES = 20  # of the letters of a line in UTF-8; both sides of a pair must match if it has less
+MIN_BYTES = 20  # bytes of letters in UTF-8; if a side has fewer, both sides must match
 
 _TABLE_SIZE = 1 << 20
-_IGNORED = {*"åßωȿɀ", *map(chr, range(0x250, 0x2B0))}  # some upper cases have three bytes
+_IGNORED = {*"åßωȿɀ", *map(chr, range(0x250, 0x2B0))}  # some have uppercase forms of three bytes
 _UNCASED = (0x4E00, 0xA000), (0xAC00, 0xD780)  # Chinese characters and Hangul: all are letters
 
 
 class NearCopyIndex:
-    """Index of pairs, which finds near-copies of them in either direction.
+    """Index that finds near-copies of its pairs, in either direction.
 
-    A pair is a near-copy if a side has the same letters as a side of an indexed pair, ignoring
-    case and all other characters. If the letters of a side have fewer than `MIN_BYTES` bytes, the
-    other side must match as well: short lines such as "Yes." occur in many pairs. Sides without
-    letters are compared as they are.
+    A pair is a near-copy if one of its sides has the same letters as a side of an indexed pair.
+    Case and all other characters are ignored. Short lines such as "Yes." occur in many pairs, so if
+    the letters of a side have fewer than `MIN_BYTES` bytes, the other side must match as well.
+    Sides without letters are compared as they are.
     """
 
     def __init__(self, pairs: Iterable[tuple[str, str]]) -> None:
@@ -31,13 +31,13 @@ class NearCopyIndex:
         keys = [(_key(source), _key(target)) for source, target in pairs]
         self._pairs = {*keys, *((target, source) for source, target in keys)}
         self._long = {key for pair in keys for key in pair if _is_long(key)}
-        # A sum over the letters of a line excludes almost all lines quickly.
+        # A sum over the letters of each line rules out almost all lines quickly.
         self._has_sum = np.zeros(_TABLE_SIZE, np.bool_)
         for lines in PairBlock(*zip(*pairs, strict=True)).encoded if pairs else ():
             self._has_sum[letter_sums(lines) & (_TABLE_SIZE - 1)] = True
 
     def candidates(self, block: PairBlock) -> list[int]:
-        """Return the rows of a block that may be near-copies; all others are not."""
+        """Return the rows of a block that may be near-copies; no other row is a near-copy."""
         source, target = map(self._may_match, block.encoded)
         rows: list[int] = np.flatnonzero(source | target).tolist()
         return rows
@@ -69,16 +69,17 @@ def _is_long(key: str) -> bool:
 
 
 def letter_sums(lines: EncodedLines) -> NDArray[np.uint32]:
-    """Return a sum for each line that depends only on its letters in lower case, in any order.
+    """Return a sum for each line that depends only on its lowercase letters, not on their order.
 
-    Some letters do not count: most of those with three bytes in UTF-8 and `_IGNORED`.
+    Two kinds of letters are left out: those in `_IGNORED`, and most letters with three bytes in
+    UTF-8.
     """
     if not len(lines):
         return np.zeros(0, np.uint32)
     data = np.frombuffer(lines.data, np.uint8)
     one_byte, two_bytes = _weights()
     weights = one_byte.take(data, mode="wrap")
-    starts = np.flatnonzero(data >= 0xC2)  # of characters with several bytes
+    starts = np.flatnonzero(data >= 0xC2)  # first bytes of multibyte characters
     weights[starts] = two_bytes[data[starts].astype(np.uint16) << 8 | data[starts + 1]]
     sums: NDArray[np.uint32] = np.add.reduceat(weights, np.append(0, lines.ends[:-1] + 1))
     return sums
@@ -86,7 +87,7 @@ def letter_sums(lines: EncodedLines) -> NDArray[np.uint32]:
 
 @cache
 def _weights() -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-    """Return the weights of letters by their only byte, and by their first two bytes."""
+    """Return two tables of letter weights: by single byte, and by the first two bytes."""
     random = np.random.default_rng(1).integers(2**32, size=2**16, dtype=np.uint32)
     tables = np.zeros(2**8, np.uint32), np.zeros(2**16, np.uint32)
     for code in range(0x800):  # characters with one or two bytes

@@ -1,4 +1,4 @@
-"""Exclusion of pairs that are certainly too long, before they are tokenized."""
+"""Exclude pairs that are certainly too long, before they are tokenized."""
 
 from collections.abc import Callable
 
@@ -16,7 +16,7 @@ def drop_overlong(corpus: Corpus, max_length: int, normalization: str, notify: N
     """Return `corpus` without pairs that are too long for `max_length` pieces.
 
     Training a tokenizer on very long lines and encoding them could take hours. A piece has at most
-    `MAX_PIECE_LENGTH` characters of the normalized text, so pairs that fit are kept, with one
+    `MAX_PIECE_LENGTH` characters of the normalized text, so no pair that fits is dropped, with one
     exception: without tokenizer.byte_fallback, a run of unknown characters is one piece.
     """
     limit = MAX_PIECE_LENGTH * max_length

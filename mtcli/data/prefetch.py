@@ -17,7 +17,7 @@ _POLL_SECONDS = 0.1  # interval at which each side checks whether the other is s
 def prefetch(items: Iterator[T], n: int = 4) -> Generator[T]:
     """Yield `items`; a background thread computes up to `n` of them in advance.
 
-    The generator re-raises exceptions of the thread. Closing the generator ends the thread.
+    The generator re-raises exceptions from the thread. Closing the generator ends the thread.
     """
     ready: Queue[tuple[T | None, BaseException | None]] = Queue(maxsize=n)
     is_closed = threading.Event()
@@ -47,7 +47,7 @@ def prefetch(items: Iterator[T], n: int = 4) -> Generator[T]:
                 return
             if error is not None:
                 raise error
-            yield item  # type: ignore[misc]  # without an error there is an item
+            yield item  # type: ignore[misc]  # not None unless there is an error
     finally:
         is_closed.set()
         thread.join()

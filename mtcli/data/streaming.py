@@ -1,4 +1,4 @@
-"""Training directly from a corpus, without counting or storing it.
+"""Train directly from a corpus, without counting or storing its pairs.
 
 Pairs are shuffled within blocks of consecutive pairs. Each block covers a fixed number of corpus
 rows, so a resumed run can skip to its position.
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 BLOCK_PAIRS = 100_000
 
 
-OriginRow = tuple[int, Row]  # index of the corpus, and a row of it
+OriginRow = tuple[int, Row]  # index of a corpus, and one of its rows
 
 
 def open_rows(source: "CorpusSource", languages: Languages) -> Iterator[OriginRow]:
     """Return an iterator over the rows of all corpora in `source`, with the index of each corpus.
 
     The corpora are read one after the other. If they have tags or directions, one row is taken from
-    each in turn, so that each block has all of them.
+    each corpus in turn, so that each block contains pairs from all of them.
     """
     if any(is_read_once(names) for names in source.corpora):
         raise DataError(
@@ -102,7 +102,7 @@ class StreamedCorpus:
             yield encoded
         if is_empty:
             raise DataError(
-                f"no pair of {self.source} can be used for training",
+                f"no pairs of {self.source} can be used for training",
                 hint="check the corpus, its languages, data.max_length and filters",
             )
 

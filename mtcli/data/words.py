@@ -1,4 +1,4 @@
-"""Words of a text, and hashed counts of the words of a corpus."""
+"""Split text into words, and count the words of a corpus by their hashes."""
 
 import re
 import unicodedata
@@ -21,13 +21,13 @@ _SPACELESS = (
 )
 _HAS_SPACELESS = re.compile(f"[{_SPACELESS}]")
 _SPACELESS_PARTS = re.compile(f"[{_SPACELESS}]|[^{_SPACELESS}]+")
-_MAX_WORDS = 500_000  # distinct words that are kept, most frequent first
-_COMPACT_AT = 4 * _MAX_WORDS  # entries that are merged at a time
+_MAX_WORDS = 500_000  # distinct words to keep, most frequent first
+_COMPACT_AT = 4 * _MAX_WORDS  # entries at which the counts are merged
 _HASH_BYTES = 8
 
 
 def split_words(text: str) -> list[str]:
-    """Return the words of a text, without the punctuation and symbols around them.
+    """Return the words in a text, without the punctuation and symbols around them.
 
     In scripts without spaces, each character is a word.
     """
@@ -67,13 +67,13 @@ class WordCounts:
     """Counts of hashed words."""
 
     hashes: NDArray[np.uint64]  # sorted
-    counts: NDArray[np.uint32]  # occurrences of each
+    counts: NDArray[np.uint32]  # occurrences of each word
 
     def __len__(self) -> int:
         return len(self.hashes)
 
     def find(self, words: Iterable[str]) -> list[int]:
-        """Return the count of each word; 0 if it does not occur."""
+        """Return the count of each word; 0 if it is not stored."""
         wanted = np.fromiter(map(hash_word, words), np.uint64)
         if not len(self.hashes):
             return [0] * len(wanted)
@@ -83,9 +83,9 @@ class WordCounts:
 
 
 class WordCounter:
-    """Counts the words of blocks of lines in bounded memory.
+    """Counts the words in blocks of lines, with bounded memory use.
 
-    If there are too many distinct words, the rarest ones are forgotten.
+    If there are too many distinct words, the rarest ones are discarded.
     """
 
     def __init__(self) -> None:
@@ -93,7 +93,7 @@ class WordCounter:
         self._n_entries = 0
 
     def add(self, lines: Sequence[str]) -> None:
-        """Count the words of a block of lines."""
+        """Count the words in a block of lines."""
         counter: Counter[str] = Counter()
         for token, n_tokens in Counter(" ".join(lines).split()).items():
             for word in split_words(token):
@@ -117,7 +117,7 @@ class WordCounter:
         return WordCounts(hashes, np.minimum(counts, limit).astype(np.uint32))
 
     def _compact(self, limit: int) -> None:
-        """Add the counts of equal words; keep the `limit` most frequent words, sorted by hash."""
+        """Merge the counts of equal words; keep the `limit` most frequent words, sorted by hash."""
         if not self._parts:
             return
         hashes = np.concatenate([hashes for hashes, _ in self._parts])

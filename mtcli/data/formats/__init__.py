@@ -1,4 +1,4 @@
-"""List of corpus formats. Parses corpus names (`[FORMAT:]PATH[#SELECTION]`) and opens corpora."""
+"""All corpus formats. Parse corpus names (`[FORMAT:]PATH[#SELECTION]`) and open corpora."""
 
 import re
 from collections.abc import Sequence
@@ -47,7 +47,7 @@ __all__ = [
     "recognize_format",
 ]
 
-# Formats are tried in this order: those with magic bytes first, TSV last.
+# Content is tested for the formats in this order: formats with magic bytes first, TSV last.
 FORMATS: tuple[CorpusFormat, ...] = (
     ParquetFormat(),
     ArrowFormat(),
@@ -69,10 +69,10 @@ _EXAMPLE = "examples of corpora: train.en train.de, 'train.{en,de}', train.tsv.g
 
 
 def open_corpus(names: Sequence[str], languages: Languages = UNKNOWN_LANGUAGES) -> OpenedCorpus:
-    """Open a corpus: `names` is one corpus name in any format, or two text files.
+    """Open a corpus, given as one name in any format or as two text files.
 
-    This function raises `DataError` if files or columns are missing. Invalid content raises it
-    while `rows` is read.
+    Missing files or columns raise `DataError` immediately. Invalid content raises it later, while
+    the caller iterates over `rows`.
     """
     match list(names):
         case [name]:
@@ -115,7 +115,10 @@ def _open_one(name: str, languages: Languages) -> OpenedCorpus:
 
 
 def _parse(name: str, languages: Languages) -> tuple[CorpusFormat | None, Location]:
-    """Return the format in the prefix, if any, and the location; existing paths have no prefix."""
+    """Return the format named by the prefix, or None, and the location.
+
+    If a file with the entire name exists, the name has no prefix.
+    """
     path, selection = _split_selection(name)
     for existing, selected in ((name, ()), (path, selection)):
         if exists(existing):
@@ -162,7 +165,7 @@ def _open_file(location: Location, format_: CorpusFormat | None) -> OpenedCorpus
 
 
 def recognize_format(location: Location) -> CorpusFormat:
-    """Return the format of a file, based on its suffix or, failing that, its content."""
+    """Return the format of a file, determined by its suffix or, failing that, by its content."""
     if not location.opener and location.path.is_dir():
         return _recognize_directory(location)
     suffix = suffix_of(location.name)

@@ -1,4 +1,4 @@
-"""Zip archives, such as those from OPUS. Nothing is extracted to disk."""
+"""Zip archives, such as those from OPUS, which are read without extracting files to disk."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -27,7 +27,7 @@ from mtcli.data.formats.languages import language_of_file, match_language
 from mtcli.data.lines import paired_lines
 from mtcli.errors import DataError
 
-_MAX_SIZE, _MAX_RATIO = 1 << 30, 100  # bytes, compression ratio; members above both are refused
+_MAX_SIZE, _MAX_RATIO = 1 << 30, 100  # bytes, ratio; members that exceed both are rejected
 _IGNORED_SUFFIXES = (".xml", ".ids", ".scores", ".info", ".md", ".html", ".pdf")
 _IGNORED_STEMS = ("readme", "licen", "copying", "changelog")  # "licen" matches both spellings
 _ENCRYPTED = 1  # bit in `flag_bits` that marks encrypted members
@@ -59,7 +59,7 @@ class ZipFormat(CorpusFormat):
 
 
 def _members(location: Location) -> dict[str, ZipInfo]:
-    """Return the files of an archive by name; raise `DataError` for unsafe names."""
+    """Return the files in an archive by name; raise `DataError` for unsafe names."""
     try:
         with ZipFile(location.name) as archive:
             members = {m.filename: m for m in archive.infolist() if not m.is_dir()}
@@ -133,7 +133,7 @@ def _by_language(texts: Sequence[ZipInfo], languages: Languages) -> list[ZipInfo
 
 
 def _format_suffix(name: str) -> bool:
-    """Return whether the name has the suffix of a format that can read archive members."""
+    """Return whether the suffix of a name belongs to a format that can read archive members."""
     from mtcli.data.formats import FORMATS
 
     return any(f.reads_streams and suffix_of(name) in f.suffixes for f in FORMATS)

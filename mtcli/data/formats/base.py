@@ -1,7 +1,7 @@
 """Interface of the corpus formats.
 
-A corpus name is `[FORMAT:]PATH[#SELECTION]`. A format reads the corpus as rows: a source line and
-one or more target lines. Only test sets have more than one target line.
+A corpus name is `[FORMAT:]PATH[#SELECTION]`. A format reads a corpus as rows. A row consists of a
+source line and one or more target lines; only test sets have more than one.
 """
 
 import re
@@ -40,7 +40,7 @@ UNKNOWN_LANGUAGES = Languages()
 
 
 class ReadProgress:
-    """Progress of reading a file or dataset, counted in units of `unit` bytes."""
+    """Progress in reading a file or dataset, counted in units of `unit` bytes."""
 
     def __init__(self, total: int | None = None, *, unit: int = 1) -> None:
         self.total = total  # None if unknown
@@ -58,7 +58,7 @@ class ReadProgress:
 
 
 def completed_share(parts: Sequence[ReadProgress]) -> float | None:
-    """Return the fraction of all parts that has been read; None if a total is unknown."""
+    """Return the fraction of all parts that has been read, or None if a total is unknown."""
     if not parts or any(part.total is None for part in parts):
         return None
     total = sum(part.unit * (part.total or 0) for part in parts)
@@ -70,7 +70,7 @@ def completed_share(parts: Sequence[ReadProgress]) -> float | None:
 class Location:
     """Location of a corpus: a file, directory or dataset, and the selected part of it."""
 
-    name: str  # path, "-" for stdin, or name on the hub
+    name: str  # path, "-" for standard input, or name on the Hub
     selection: tuple[str, ...] = ()  # columns, archive members or a split: the part after "#"
     languages: Languages = Languages()
     # Opens content that is not a separate file: stdin, pipes and archive members.
@@ -87,7 +87,7 @@ class Location:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """The file, as a tuple of one path; empty for standard input, pipes and archive members."""
+        """Tuple with the path of the file; empty for standard input, pipes and archive members."""
         return () if self.opener or self.name == STDIN else (self.path,)
 
     def open(self) -> DecompressedReader:
@@ -95,7 +95,7 @@ class Location:
         return self.opener() if self.opener else open_decompressed(self.name, self.progress.add)
 
     def head(self) -> bytes:
-        """Return the first 1 MB of the content, or all of it if there is less."""
+        """Return the first 1 MB of the content, or all of it if it is smaller."""
         try:
             with self.open() as file:
                 head = file.peek()
@@ -126,7 +126,7 @@ class Location:
 
 @dataclass(frozen=True)
 class OpenedCorpus:
-    """An opened corpus. Only iterating over `rows` reads it; the other fields are already known."""
+    """An open corpus. Its content is read only by iterating over `rows`."""
 
     rows: Iterator[Row]
     descriptions: tuple[str, ...]  # for each file, how mtcli reads it
@@ -134,7 +134,7 @@ class OpenedCorpus:
     files: tuple[Path, ...] = ()  # all files that `rows` reads
     version: str = ""  # content version of a corpus that is not in `files`; "" if unknown
     documents: tuple[str, ...] | None = None  # document id of each row of a WMT test set
-    progress: tuple[ReadProgress, ...] = ()  # of each file or dataset; empty if unknown
+    progress: tuple[ReadProgress, ...] = ()  # for each file or dataset; empty if unknown
 
 
 class CorpusFormat(ABC):

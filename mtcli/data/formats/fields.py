@@ -27,10 +27,10 @@ class FieldChoice:
 def choose_fields(
     names: Sequence[str], location: Location, nested: Sequence[str] = (), kind: str = "column"
 ) -> FieldChoice:
-    """Choose the source and target fields; `nested` lists the fields inside `translation`.
+    """Choose the source and target fields. `nested` lists the fields inside `translation`.
 
-    In order of precedence, these are the selected fields, the fields whose names are the language
-    codes, the fields called source and target, and the only two fields.
+    In order of precedence, the choice is the selected fields, the fields named after the languages,
+    the fields called source and target, or the only two fields.
     """
     choice = _selected(names, nested, location, kind)
     for candidates, is_nested in ((names, False), (nested, True)):
@@ -83,7 +83,7 @@ def named_pair(names: Sequence[str]) -> FieldChoice | None:
 
 
 def check_two(location: Location) -> tuple[str, str]:
-    """Return the two names of the selection; raise `DataError` for any other number."""
+    """Return the two selected names; raise `DataError` if the selection has another number."""
     if len(location.selection) != 2:
         raise DataError(
             f"{location}: the selection #{','.join(location.selection)} must have two names",
@@ -95,7 +95,7 @@ def check_two(location: Location) -> tuple[str, str]:
 def unclear_fields(
     names: Sequence[str], location: Location, problem: str, kind: str = "column"
 ) -> DataError:
-    """Return an error for missing or ambiguous fields, which lists all fields."""
+    """Return an error for missing or ambiguous fields that lists all fields."""
     codes = [name for name in names if is_language_code(name) and name != "id"]
     example = next((",".join(n[:2]) for n in (codes, names) if len(n) > 1), "en,de")
     return DataError(

@@ -37,7 +37,7 @@ def import_datasets() -> Any:
 
 
 class _FileFormat(CorpusFormat):
-    """Base class of formats that consist of a single file."""
+    """Base class for formats that consist of a single file."""
 
     reads_streams = False
     builder: ClassVar[str]  # name of a builder in the `datasets` package
@@ -87,7 +87,7 @@ class ParquetFormat(_FileFormat):
     magic = (b"PAR1",)
 
     def count_rows(self, path: Path) -> int:
-        """Return the number of rows in the metadata."""
+        """Return the number of rows according to the metadata."""
         from pyarrow import parquet
 
         return int(parquet.read_metadata(path).num_rows)
@@ -160,7 +160,7 @@ _SAVED_FILES = ("dataset_dict.json", "state.json")
 
 @dataclass(frozen=True)
 class Selected:
-    """The selected split, its size, and the location with only the columns in its selection."""
+    """The selected split, its size, and the location, whose selection contains only columns."""
 
     location: Location
     split: str = ""
@@ -168,7 +168,7 @@ class Selected:
 
 
 def split_selection(location: Location) -> Selected:
-    """Separate the split from the columns; a selection has a split, two columns, or both."""
+    """Separate the split from the columns in a selection: a split, two columns, or both."""
     n_names = len(location.selection)
     split = location.selection[0] if n_names in (1, 3) else ""
     return Selected(replace(location, selection=location.selection[bool(split) :]), split)
@@ -189,7 +189,7 @@ def _files(directory: Path) -> tuple[Path, ...]:
 
 
 def features_of(dataset: Any) -> dict[str, Any]:
-    """Return the features of a dataset; if they are unknown, derive them from the first row."""
+    """Return the features of a dataset, derived from the first row if they are unknown."""
     if dataset.features is not None:
         return dict(dataset.features)
     first: dict[str, Any] = next(iter(dataset.take(1)), {})
@@ -199,7 +199,7 @@ def features_of(dataset: Any) -> dict[str, Any]:
 def open_dataset(
     dataset: Any, features: dict[str, Any], selected: Selected, kind: str
 ) -> OpenedCorpus:
-    """Choose the columns of a dataset and return its rows."""
+    """Choose the columns of a dataset and return it as an open corpus."""
     location = selected.location
     nested = _nested_features(features)
     choice = choose_fields(list(features), location, list(nested))
@@ -273,7 +273,7 @@ def _text(value: Any, location: Location, number: int) -> str:
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of an error message, or the name of the error."""
+    """Return the first line of an error message, or the name of the error if it is empty."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 

@@ -1,4 +1,4 @@
-"""Datasets on the Hugging Face hub."""
+"""Datasets on the Hugging Face Hub."""
 
 import re
 from dataclasses import dataclass, replace
@@ -22,14 +22,14 @@ _DOWNLOAD_HINT = (
 
 
 class HubFormat(CorpusFormat):
-    """A dataset on the Hugging Face hub: NAMESPACE/NAME[/CONFIG][@REVISION][#SPLIT]."""
+    """A dataset on the Hugging Face Hub: NAMESPACE/NAME[/CONFIG][@REVISION][#SPLIT]."""
 
     name = "hf"
     reads_streams = False
     reads_files = False
 
     def open(self, location: Location) -> OpenedCorpus:
-        """Open a dataset on the hub for streaming."""
+        """Open a dataset on the Hub for streaming."""
         selected = split_selection(location)
         try:
             builder = load_builder(_parse_hub_name(location))
@@ -43,14 +43,14 @@ class HubFormat(CorpusFormat):
         info = (builder.info.splits or {}).get(split)
         n_rows = (info.num_examples or None) if info else None
         selected = replace(selected, split=split, n_rows=n_rows)
-        opened = open_dataset(dataset, features, selected, "Hugging Face hub")
+        opened = open_dataset(dataset, features, selected, "Hugging Face Hub")
         revision = str(builder.hash or "")
         return replace(opened, version=revision if _REVISION.fullmatch(revision) else "")
 
 
 @dataclass(frozen=True)
 class HubName:
-    """Parts of a dataset name on the hub."""
+    """Parts of a dataset name on the Hub."""
 
     repository: str
     config: str | None = None
@@ -58,7 +58,7 @@ class HubName:
 
 
 def load_builder(name: HubName) -> Any:
-    """Return the builder of a dataset on the hub."""
+    """Return the builder of a dataset on the Hub."""
     datasets = import_datasets()
     return datasets.load_dataset_builder(name.repository, name.config, revision=name.revision)
 
@@ -82,13 +82,16 @@ def _hub_error(location: Location, error: Exception) -> DataError:
     text = str(error).lower()
     kind = type(error).__name__.lower()
     if "script" in text:
-        problem = "it needs a loading script, which the datasets library no longer runs"
+        problem = "it requires a loading script, which the datasets library no longer runs"
     elif "gated" in text or "gated" in kind or "401" in text:
-        problem = "access is restricted; log in with `hf auth login` and accept its conditions"
+        problem = (
+            "access is restricted; accept the dataset's conditions on its Hugging Face page, then "
+            "log in with `hf auth login`"
+        )
     elif "notfound" in kind and "data" in kind:
         problem = "no such dataset, or no access to it"
     elif "split" in text or "config" in text:
         problem = first_line(error)
     else:
-        problem = f"the hub cannot be reached ({first_line(error)})"
+        problem = f"the Hub cannot be reached ({first_line(error)})"
     return DataError(f"cannot open hf:{location}: {problem}", hint=_DOWNLOAD_HINT)

@@ -18,7 +18,7 @@ from mtcli.errors import DataError
 
 
 class JsonlFormat(CorpusFormat):
-    """JSON Lines. Source and target are fields of each object, or of its field `translation`."""
+    """JSON Lines. Source and target are fields of each object or of its field `translation`."""
 
     name = "jsonl"
     suffixes = (".jsonl", ".ndjson", ".json")

@@ -21,7 +21,7 @@ def is_language_code(text: str) -> bool:
 
 
 def language_of_file(name: str) -> str | None:
-    """Return the language code in a file name: de for train.de-en.de.gz; None if there is none."""
+    """Return the language code in a file name, such as de in train.de-en.de.gz, or None."""
     stem = strip_compression_suffix(PurePath(name).name).removesuffix(".txt")
     _, dot, suffix = stem.rpartition(".")
     return suffix if dot and is_language_code(suffix) else None
@@ -32,7 +32,7 @@ def _normalized(code: str) -> str:
 
 
 def match_language(wanted: str, available: Sequence[str]) -> str | None:
-    """Return the code in `available` that equals `wanted` or else is a regional variant of it."""
+    """Return the code in `available` that equals `wanted`, or else a regional variant of it."""
     codes = {_normalized(code): code for code in reversed(available)}
     wanted = _normalized(wanted)
     if wanted in codes:
@@ -43,8 +43,8 @@ def match_language(wanted: str, available: Sequence[str]) -> str | None:
 def choose_languages(available: Sequence[str], languages: Languages) -> tuple[str, str] | None:
     """Return the source and target codes in `available`; None if they are missing or ambiguous.
 
-    Unknown languages can be found only if `available` contains exactly two codes. If both languages
-    are unknown, the first code is the source and the second is the target.
+    Unknown languages can be determined only if `available` contains exactly two codes. If both
+    languages are unknown, the first code is the source and the second is the target.
     """
     source = match_language(languages.source, available) if languages.source else None
     target = match_language(languages.target, available) if languages.target else None
@@ -57,6 +57,6 @@ def choose_languages(available: Sequence[str], languages: Languages) -> tuple[st
 
 
 def languages_from_names(names: Sequence[str], languages: Languages) -> Languages:
-    """Return `languages`; take unknown ones from `names` if these are language codes."""
+    """Return `languages`, with unknown codes filled in from `names` that are language codes."""
     codes = [name if is_language_code(name) else None for name in names[:2]]
     return Languages(languages.source or codes[0], languages.target or codes[1])

@@ -28,7 +28,7 @@ _SYNTAX_ERROR = re.compile(r"line (\d+)\)?:? *(.*)")
 
 
 class PoFormat(CorpusFormat):
-    """A PO file: msgid is the source and msgstr is the target; fuzzy translations are not used."""
+    """A PO file: msgid is the source and msgstr is the target. Fuzzy translations are ignored."""
 
     name = "po"
     suffixes = (".po",)
@@ -102,7 +102,8 @@ def _parse(location: Location) -> Any:
     try:
         text = content.decode(encoding).removeprefix("\ufeff")
         _check_syntax(text, location)
-        # polib splits a file only at line endings, but a str also at U+2028 and similar characters.
+        # Use a file: polib splits a str also at U+2028 and similar characters, but a file only at
+        # line endings.
         with NamedTemporaryFile("w", suffix=".po", encoding="utf-8", newline="") as file_for_polib:
             file_for_polib.write(text)
             file_for_polib.flush()

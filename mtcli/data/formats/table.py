@@ -17,9 +17,9 @@ from mtcli.data.formats.fields import FieldChoice, check_two, named_pair, unclea
 from mtcli.data.formats.languages import choose_languages, is_language_code, languages_from_names
 from mtcli.errors import DataError
 
-_MAX_FIELD = 64 << 20  # characters; stops reading after an unclosed quote
+_MAX_FIELD = 64 << 20  # characters; limits how far an unclosed quote is read
 _N_EXAMINED = 20  # lines that must have the same number of tabs
-_MAX_LISTED = 40  # maximum characters per cell in messages
+_MAX_LISTED = 40  # characters per cell in messages
 
 Cells = Iterator[tuple[int, list[str]]]  # first line number and cells of each record
 
@@ -36,7 +36,7 @@ class _Columns:
 
 
 class _TableFormat(CorpusFormat):
-    """Base class of the table formats."""
+    """Base class for the table formats."""
 
     @abstractmethod
     def _records(self, lines: Iterable[str], location: Location, delimiter: str) -> Cells:
@@ -126,7 +126,7 @@ def _choose_columns(cells: Sequence[str], location: Location) -> _Columns:
 
 
 def _header_choice(cells: Sequence[str], location: Location) -> FieldChoice | None:
-    """Return the columns chosen by name; None if the first record is not a header."""
+    """Return the columns chosen by name, or None if the first record is not a header."""
     if location.selection and not all(name.isdecimal() for name in location.selection):
         missing = [name for name in check_two(location) if name not in cells]
         if missing:

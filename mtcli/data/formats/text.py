@@ -22,7 +22,10 @@ _BRACES = re.compile(r"(.*)\{([^{},]+),([^{},]+)\}(.*)", re.DOTALL)
 
 
 class TextFormat(CorpusFormat):
-    """Two text files with one name: `corpus.{en,de}` or `corpus` for corpus.en and corpus.de."""
+    """Two text files specified by a single name.
+
+    The name is `corpus.{en,de}`, or `corpus` if the languages are known.
+    """
 
     name = "text"
     reads_streams = False
@@ -40,7 +43,10 @@ class TextFormat(CorpusFormat):
 
 
 def expand_pair(name: str, languages: Languages) -> tuple[str, str] | None:
-    """Return the two file names that a name with braces or a prefix stands for, or None."""
+    """Return the two file names for a name with braces or a common prefix; None if it has neither.
+
+    A prefix requires both languages and two existing files.
+    """
     if match := _BRACES.fullmatch(name):
         before, first, second, after = match.groups()
         return f"{before}{first}{after}", f"{before}{second}{after}"
@@ -63,7 +69,7 @@ def is_glob(name: str) -> bool:
 
 
 def find_files(pattern: str) -> list[str]:
-    """Return the sorted files that match a pattern; a name without wildcards matches itself."""
+    """Return the sorted files that match a pattern; return a name without wildcards unchanged."""
     if not is_glob(pattern):
         return [pattern]
     path = Path(pattern)
@@ -90,8 +96,8 @@ def open_text_files(source: str, target: str, languages: Languages) -> OpenedCor
     if len(sides[0]) != len(sides[1]):
         raise DataError(
             f"{source} matches {len(sides[0]):,} files, but {target} matches {len(sides[1]):,}",
-            hint="in alphabetical order, file N of one side must be the translation of file N of "
-            "the other",
+            hint="in alphabetical order, file N of the source must correspond to file N of the "
+            "target",
         )
     shards = list(zip(*sides, strict=True))
     descriptions = tuple(_describe(*shard) for shard in shards)

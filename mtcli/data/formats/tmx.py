@@ -26,7 +26,7 @@ from mtcli.data.formats.xml import (
 from mtcli.errors import DataError
 
 _N_EXAMINED = 1000  # at least one of the first 1000 units must have both languages
-_ANY_LANGUAGE = "*all*"  # `srclang` of a translation memory without a source language
+_ANY_LANGUAGE = "*all*"  # `srclang` in a translation memory without a source language
 
 
 class TmxFormat(CorpusFormat):
@@ -78,7 +78,7 @@ def _read_start(location: Location) -> _Start:
 
 
 def _choose(start: _Start, location: Location) -> Languages:
-    """Return the languages to read; take unknown ones from the header and the first unit."""
+    """Return the languages to read; find unknown ones in the header and the first unit."""
     languages = location.languages
     if languages.source and languages.target:
         return languages
@@ -96,7 +96,7 @@ def _choose(start: _Start, location: Location) -> Languages:
 
 
 def _variants(unit: Element) -> dict[str, Element]:
-    """Return the first variant of each language in a unit."""
+    """Return the first variant in each language of a unit."""
     variants: dict[str, Element] = {}
     for item in unit:
         if local_name(item) == "tuv":

@@ -133,7 +133,7 @@ def _translator(reference: Element) -> str:
 
 
 def _complete(languages: Languages, doc: Element) -> Languages:
-    """Return `languages`; take unknown ones from a document."""
+    """Return `languages`, with unknown codes filled in from a document."""
     codes = {local_name(item): item.get("lang") for item in reversed(doc)}
     return Languages(languages.source or codes.get("src"), languages.target or codes.get("ref"))
 
@@ -156,7 +156,7 @@ def _side(doc: Element, name: str, language: str | None, location: Location) -> 
         raise DataError(
             f"{location}, line {line_of(doc):,}: the document {doc.get('id', '')} has no {name} in "
             f"{language or 'any language'}; it has {', '.join(codes) or 'no texts'}",
-            hint="set --source-lang and --target-lang to languages of the test set",
+            hint="set --source-lang and --target-lang to languages in the test set",
         )
     return _segments(found[0])
 
@@ -183,7 +183,7 @@ def _wrong_references(
 def _unmatched(where: str, document: str, name: str) -> DataError:
     return DataError(
         f"{where}: the segments of the document {document} differ between source and {name}",
-        hint="use the source and the reference of the same test set",
+        hint="use the source and the reference from the same test set",
     )
 
 
@@ -236,13 +236,13 @@ def _read_sgml_files(source: Location, targets: Sequence[Location]) -> WmtTestSe
 def _check_same_segments(
     source: tuple[Location, _Segments], target: tuple[Location, _Segments]
 ) -> None:
-    """Raise `DataError` if a segment of one file is missing in the other."""
+    """Raise `DataError` if a segment in one file is missing from the other."""
     for (_, ours), (where, theirs) in ((source, target), (target, source)):
         missing = next((key for key in ours if key not in theirs), None)
         if missing:
             raise DataError(
                 f"{where}: no segment {missing[1]} of the document {missing[0]}",
-                hint="use the source and the reference of the same test set",
+                hint="use the source and the reference from the same test set",
             )
 
 

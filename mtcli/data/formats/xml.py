@@ -1,4 +1,4 @@
-"""Safe, incremental reading of XML for the formats TMX, XLIFF and WMT."""
+"""Read XML safely and incrementally, for the formats TMX, XLIFF and WMT."""
 
 import re
 from collections.abc import Collection, Iterator
@@ -9,11 +9,11 @@ from mtcli.data.compression import DamagedFileError
 from mtcli.data.formats.base import Location
 from mtcli.errors import DataError
 
-_LINE = " line"  # attribute with the line of an element; XML names cannot contain a space
+_LINE = " line"  # attribute for the line of an element; the space avoids a clash with XML names
 _LANG = "{http://www.w3.org/XML/1998/namespace}lang"
 _PROLOG = re.compile(r"\s*(<\?.*?\?>|<!--.*?-->|<!DOCTYPE[^\[>]*(\[.*?\]\s*)?>)", re.DOTALL)
 _ROOT = re.compile(r"\s*<([A-Za-z_][\w.-]*:)?([A-Za-z_][\w.-]*)")
-# Inline elements of TMX and XLIFF that contain markup of the original document.
+# Inline elements in TMX and XLIFF that contain markup from the original document.
 _MARKUP = frozenset({"bpt", "ept", "ph", "it", "ut"})
 
 
@@ -71,9 +71,9 @@ def read_elements(
 ) -> Iterator[Element]:
     """Yield the elements whose names are in `starts` or `ends`.
 
-    An element in `starts` is yielded at its start tag, with attributes only; an element in `ends`
-    is yielded when it is complete. Memory use does not grow with the file, because elements that
-    are no longer needed are removed.
+    An element in `starts` is yielded at its start tag, with attributes only. An element in `ends`
+    is yielded when it is complete. Elements that are no longer needed are removed, so memory use
+    does not grow with the file.
     """
     events = _events(location)
     open_elements: list[Element] = []

@@ -1,7 +1,7 @@
-"""Scores of line pairs: is target line i + k the translation of source line i?
+"""Alignment scores: is target line i + k the translation of source line i?
 
-A score is the log-likelihood ratio of "translation" against "unrelated line". It combines the
-similarity of the word vectors, the lengths, and rare words and numbers that both lines have.
+A score is the log-likelihood ratio of "translation" to "unrelated line". It combines the similarity
+of the line vectors, the line lengths, and the rare words and numbers that occur in both lines.
 """
 
 from collections.abc import Sequence
@@ -23,11 +23,11 @@ MAX_OFFSET = 8  # lines by which a passage can be shifted
 OFFSETS = range(-MAX_OFFSET, MAX_OFFSET + 1)
 MIN_PAIRS = 200  # fewer pairs are too few to learn from
 
-_LEARNING_OFFSETS = range(-2, 3)  # in the first round, before any shift is known
-_GROUP = 32  # lines that are assumed to have the same offset between the two rounds
-_MIN_GAIN = 16.0  # standard deviations by which an offset must be better in a group
+_LEARNING_OFFSETS = range(-2, 3)  # offsets in the first round, before any shift is known
+_GROUP = 32  # lines that are assumed to have the same offset
+_MIN_GAIN = 16.0  # advantage over offset 0, in standard deviations summed over a group
 _N_FEATURES = 3
-_MAX_LENGTH_DIFFERENCE = 1.5  # of logarithms
+_MAX_LENGTH_DIFFERENCE = 1.5  # difference of logarithms
 _LENGTH_SMOOTHING = 5
 _MAX_SHARED = 3
 _RIDGE = 1e-3
@@ -36,13 +36,13 @@ _ROW_SHIFT, _HASH_SHIFT = np.uint64(40), np.uint64(24)
 
 @dataclass(frozen=True)
 class Passage:
-    """Consecutive source lines, and the target lines from `before` lines earlier."""
+    """Consecutive source lines, and target lines that start up to `MAX_OFFSET` lines earlier."""
 
     source: Tokens
     target: Tokens
     source_lengths: Array  # characters
     target_lengths: Array
-    before: int
+    before: int  # target lines before the one beside the first source line
 
     def slice(self, start: int, end: int) -> "Passage":
         """Return the passage of the source lines from `start` to `end`."""
@@ -57,7 +57,7 @@ class Passage:
         )
 
     def rows(self, offset: int) -> LinePairs:
-        """Return the rows of the pairs at `offset` that exist in this passage."""
+        """Return the rows of all pairs at `offset` that are inside this passage."""
         sources = np.arange(len(self.source))
         targets = sources + self.before + offset
         exists = (targets >= 0) & (targets < len(self.target))
@@ -66,11 +66,11 @@ class Passage:
 
 @dataclass(frozen=True)
 class AlignmentModel:
-    """Scores of pairs. Rows of fold 0 are scored with vectors learned on fold 1."""
+    """Scores pairs. Vectors learned on fold 1 score the rows in fold 0, and vice versa."""
 
     folds: tuple[WordVectors, WordVectors]
     length_shift: float  # median of log(source length / target length)
-    weights: Doubles  # of the features, and a constant
+    weights: Doubles  # one weight per feature, then a constant
 
     def score(self, passage: Passage, fold: int) -> Floats:
         """Return the score of each source line with the target line at each offset."""
@@ -81,7 +81,10 @@ class AlignmentModel:
 
 
 def learn_alignment(passages: Sequence[Passage]) -> AlignmentModel | None:
-    """Learn from passages that alternately belong to fold 0 and fold 1; None if too few lines."""
+    """Return a model learned from passages, or None if they have too few lines.
+
+    The passages must alternately belong to fold 0 and fold 1.
+    """
     if sum(len(passage.source) for passage in passages) < MIN_PAIRS:
         return None
     learner = _Learner(passages)
@@ -91,7 +94,7 @@ def learn_alignment(passages: Sequence[Passage]) -> AlignmentModel | None:
 
 
 class _Learner:
-    """Learning of word vectors and feature weights from a list of passages."""
+    """Learns word vectors and feature weights from a list of passages."""
 
     def __init__(self, passages: Sequence[Passage]) -> None:
         self._passages = passages
@@ -112,7 +115,7 @@ class _Learner:
         ]
 
     def learn(self, offset_lists: Sequence[Sequence[int]]) -> tuple[WordVectors, WordVectors]:
-        """Return the vectors for each fold; each list has one offset per group."""
+        """Return the vectors for each fold. Each list of offsets has one offset per group."""
         folds = []
         for fold in (1, 0):  # the vectors for fold 0 are learned on fold 1
             groups = [index for index, group in enumerate(self.groups) if group[0] % 2 == fold]
@@ -131,7 +134,7 @@ class _Learner:
         return LinePairs(*(np.concatenate(side) for side in sides))
 
     def best_offsets(self, vectors: tuple[WordVectors, WordVectors]) -> list[int]:
-        """Return the offset that fits best for each group; 0 unless another is clearly better."""
+        """Return the best offset for each group; 0 unless another offset is clearly better."""
         features, unrelated = self._all_features(vectors)
         self._features, self._unrelated = features, unrelated
         scale = np.nanstd(unrelated, axis=0) + 1e-6
@@ -147,7 +150,7 @@ class _Learner:
         return offsets
 
     def model(self, vectors: tuple[WordVectors, WordVectors]) -> AlignmentModel:
-        """Return the model: fit the weights so that they separate pairs from unrelated lines."""
+        """Return a model whose weights are fitted to separate pairs from unrelated lines."""
         offsets = self.best_offsets(vectors)
         lines = [end - start for _, start, end in self.groups]
         columns = np.repeat(np.array(offsets) + MAX_OFFSET, lines)
@@ -177,7 +180,7 @@ def _join(parts: Sequence[Tokens]) -> Tokens:
 
 
 def _complete(features: Floats) -> Floats:
-    """Return the rows without missing values."""
+    """Return the rows of `features` that have no missing values."""
     return features[~np.isnan(features).any(axis=1)]
 
 
@@ -192,7 +195,7 @@ def _features(passage: Passage, words: WordVectors, length_shift: float) -> Floa
 
 
 def _unrelated_features(passage: Passage, words: WordVectors, length_shift: float) -> Floats:
-    """Return the features of each line with a line that is half a passage away."""
+    """Return the features of each line paired with a line half a passage away."""
     n_lines = len(passage.source)
     sources = np.arange(n_lines)
     targets = passage.before + (sources + n_lines // 2) % n_lines
@@ -241,7 +244,7 @@ class _Comparison:
 
 
 def _rare_keys(tokens: Tokens, vocabulary: Vocabulary) -> Hashes:
-    """Return a key with row and hash for each word that has no vector."""
+    """Return a key, made of row and hash, for each word without a vector."""
     is_rare = tokens.is_word & (vocabulary.ids(tokens) == 0)
     rows = tokens.rows[is_rare].astype(np.uint64)
     keys: Hashes = (rows << _ROW_SHIFT) | (tokens.hashes[is_rare] >> _HASH_SHIFT)
@@ -257,7 +260,7 @@ def _log_ratio(passage: Passage, pairs: LinePairs) -> Doubles:
 
 
 def _fit_logistic(positive: Floats, negative: Floats) -> Doubles:
-    """Return weights and constant of a logistic regression (Newton's method)."""
+    """Return the weights and the constant of a logistic regression (Newton's method)."""
     features = np.concatenate([positive, negative]).astype(np.float64)
     labels = np.repeat([1.0, 0.0], [len(positive), len(negative)])
     mean, scale = features.mean(axis=0), features.std(axis=0) + 1e-6

@@ -1,4 +1,4 @@
-"""Analysis of a corpus: the rows of each finding, before they are described."""
+"""Analysis of a corpus: the rows of each kind of finding, before `check` describes them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,9 +19,9 @@ from mtcli.data.quality.tokens import Array
 OnProgress = Callable[[str, int, float | None], None]  # activity, pairs done, completed fraction
 
 N_WORST = 20
-BAD_SCORE = -6.0  # log-likelihood ratio of a pair that is probably not a translation
-_CONSEQUENCES = ("length_ratio", "numbers", "urls")  # of misalignment; not reported separately
-_MAX_LENGTH = 20_000  # longer lines count as this long in the median
+BAD_SCORE = -6.0  # pairs with this log-likelihood ratio or less are probably not translations
+_CONSEQUENCES = ("length_ratio", "numbers", "urls")  # not reported in misaligned passages
+_MAX_LENGTH = 20_000  # characters; longer lines count as this long in the median
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Analysis:
 
     n_pairs: int
     rows: dict[str, Array]  # sorted rows of each kind
-    segments: tuple[Segment, ...]  # one if the corpus is aligned; empty if it is too small to tell
+    segments: tuple[Segment, ...]  # one if the corpus is aligned; empty if it is too small
     lengths: tuple[LengthStats, LengthStats]
     worst: tuple[tuple[int, float], ...]  # rows and scores, worst first
 
@@ -52,7 +52,7 @@ def analyze(pairs: StoredPairs, overlap: OverlapIndex | None, on_progress: OnPro
 
 
 class _Collector:
-    """Collected results of all blocks. Alignment scores are kept in a temporary file."""
+    """Collects the results of all blocks. Alignment scores are kept in a temporary file."""
 
     def __init__(self, n_pairs: int) -> None:
         self._n_pairs = n_pairs
@@ -97,7 +97,7 @@ class _Collector:
         )
 
     def _worst(self, is_judged: Mask, duplicates: Array) -> tuple[tuple[int, float], ...]:
-        """Return rows and scores of the judged pairs with the lowest scores."""
+        """Return the rows and scores of the judged pairs with the lowest scores."""
         if self._scores is None:
             return ()
         column = self._scores[:, MAX_OFFSET].astype(np.float32)
@@ -114,7 +114,7 @@ def _new_scores(n_pairs: int) -> NDArray[np.float16]:
 
 
 def _repeated(hashes: NDArray[np.uint64], is_counted: Mask) -> Array:
-    """Return the sorted rows whose hash occurs in an earlier row."""
+    """Return the sorted rows whose hash also occurs in an earlier row."""
     rows = np.flatnonzero(is_counted)
     hashes = hashes[rows]
     order = np.argsort(hashes, kind="stable")
@@ -123,7 +123,7 @@ def _repeated(hashes: NDArray[np.uint64], is_counted: Mask) -> Array:
 
 
 class _LengthCounter:
-    """Number of lines of each length; blank lines do not count."""
+    """Counts lines by length, ignoring blank lines."""
 
     def __init__(self) -> None:
         self._counts = np.zeros(_MAX_LENGTH + 1, np.int64)
@@ -131,7 +131,7 @@ class _LengthCounter:
         self._longest = 0
 
     def add(self, lengths: Array) -> None:
-        """Add the lengths of a block; 0 is a blank line."""
+        """Add the line lengths of a block. Length 0 means a blank line."""
         self._counts += np.bincount(np.minimum(lengths, _MAX_LENGTH), minlength=_MAX_LENGTH + 1)
         self._total += int(lengths.sum())
         self._longest = max(self._longest, int(lengths.max(initial=0)))

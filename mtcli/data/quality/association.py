@@ -1,10 +1,10 @@
-"""Word associations of a parallel corpus, learned from the corpus itself.
+"""Word associations in a parallel corpus, learned from the corpus itself.
 
-Words that occur in the same pairs get similar vectors: correspondence analysis of the
-co-occurrence counts, that is, a truncated singular value decomposition of the standardized counts.
-The sum of the vectors of a line then predicts the lines that can be its translation. Vectors
-learned on one half of the corpus (a fold) are applied to the other half, so that a misaligned
-passage cannot explain itself.
+Words that occur in the same pairs get similar vectors. The vectors come from a correspondence
+analysis of the co-occurrence counts, that is, from a truncated singular value decomposition of the
+standardized counts. A line and its translation then have similar sums of word vectors. Vectors
+learned on one half of the corpus (a fold) are applied to the other half. Otherwise, a misaligned
+passage would seem aligned to the vectors learned from it.
 """
 
 from collections.abc import Sequence
@@ -18,11 +18,11 @@ from mtcli.data.quality.tokens import Array, Hashes, Tokens
 _BUCKET_BITS = 20
 N_BUCKETS = 1 << _BUCKET_BITS
 _SHIFT = np.uint64(64 - _BUCKET_BITS)
-_MAX_WORDS = 2_000  # most frequent words of a side that have a vector
+_MAX_WORDS = 2_000  # words per side that have a vector, most frequent first
 _MIN_COUNT = 3
-_MAX_LINE_TOKENS = 48  # of one line, when co-occurrences are counted
+_MAX_LINE_TOKENS = 48  # tokens per line that are used to count co-occurrences
 _WIDTH = 64  # dimensions of the vectors
-_EXTRA_WIDTH = 10  # additional dimensions for accuracy
+_EXTRA_WIDTH = 10  # extra dimensions that make the randomized SVD more accurate
 _SMOOTHING = 5.0  # pseudo-counts; without them, rare words dominate
 _PAIRS_AT_ONCE = 4_000
 _EPSILON = 1e-6
@@ -38,14 +38,14 @@ def buckets(hashes: Hashes) -> Array:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Ids of the most frequent words of one side; 0 for all other words."""
+    """Ids of the most frequent words on one side; 0 for all other words."""
 
     table: NDArray[np.int32]  # id of each hash bucket
     size: int
 
     @classmethod
     def of(cls, tokens: Tokens) -> "Vocabulary":
-        """Return the vocabulary of a list of lines."""
+        """Return the vocabulary of tokenized lines."""
         counts = np.bincount(buckets(tokens.hashes), minlength=N_BUCKETS)
         frequent = np.flatnonzero(counts >= _MIN_COUNT)
         frequent = frequent[np.argsort(-counts[frequent], kind="stable")[:_MAX_WORDS]]
@@ -60,7 +60,7 @@ class Vocabulary:
 
 @dataclass(frozen=True)
 class SideVectors:
-    """Vectors of the words of one side."""
+    """Word vectors for one side."""
 
     vocabulary: Vocabulary
     vectors: Floats  # [V, D]; row 0, for unknown words, is zero
@@ -78,7 +78,7 @@ class SideVectors:
 
 @dataclass(frozen=True)
 class WordVectors:
-    """Vectors of both sides; the dot product of two line vectors is their similarity."""
+    """Word vectors for both sides. The dot product of two line vectors is their similarity."""
 
     source: SideVectors
     target: SideVectors
@@ -93,7 +93,7 @@ class LinePairs:
 
 
 class CooccurrenceCounter:
-    """Counts of the words that occur together in pairs of lines."""
+    """Counts the words that occur together in pairs of lines."""
 
     def __init__(self, source: Tokens, target: Tokens) -> None:
         self._tokens = source, target
@@ -116,7 +116,7 @@ class CooccurrenceCounter:
         return WordVectors(*(SideVectors(*side) for side in sides))
 
     def _keys(self, sources: Array, targets: Array) -> Array:
-        """Return one key per source word and target word of each pair of lines."""
+        """Return one key for each combination of source and target word in each pair of lines."""
         starts, sizes = [], []
         for tokens, rows in zip(self._tokens, (sources, targets), strict=True):
             starts.append(tokens.offsets[rows])
@@ -132,7 +132,7 @@ class CooccurrenceCounter:
 
 
 def _decompose(counts: Doubles) -> tuple[Floats, Floats]:
-    """Return the word vectors of both sides: a randomized SVD of the standardized counts."""
+    """Return word vectors for both sides, from a randomized SVD of the standardized counts."""
     source, target = counts.sum(axis=1), counts.sum(axis=0)
     total = max(1.0, float(counts.sum()))
     scales = np.sqrt(source + _SMOOTHING), np.sqrt(target + _SMOOTHING)
@@ -144,7 +144,8 @@ def _decompose(counts: Doubles) -> tuple[Floats, Floats]:
     basis = _orthonormal(residuals @ random)
     for _ in range(2):  # power iterations (Halko et al. 2011, algorithm 4.4)
         basis = _orthonormal(residuals @ _orthonormal(residuals.T @ basis))
-    # Decompose small matrices only: LAPACK's threads for large ones are slow on a busy machine.
+    # Decompose only small matrices: for large ones, LAPACK uses threads, which are slow on a busy
+    # machine.
     projected = basis.T @ residuals
     squares, left = np.linalg.eigh(projected @ projected.T)
     order = np.argsort(-squares)[:_WIDTH]
@@ -159,7 +160,7 @@ def _decompose(counts: Doubles) -> tuple[Floats, Floats]:
 
 
 def _orthonormal(columns: Doubles) -> Doubles:
-    """Return an orthonormal basis of the columns of a tall matrix."""
+    """Return an orthonormal basis for the columns of a tall matrix."""
     squares, vectors = np.linalg.eigh(columns.T @ columns)
     is_used = squares > _EPSILON * max(float(squares[-1]), _EPSILON)
     basis: Doubles = columns @ (vectors[:, is_used] / np.sqrt(squares[is_used]))

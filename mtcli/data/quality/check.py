@@ -1,4 +1,4 @@
-"""Check of a corpus: read it, analyze it and describe the findings."""
+"""Check a corpus: read it, analyze it and describe the findings."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from mtcli.data.quality.stored_pairs import CheckedCorpus, StoredPairs, read_che
 
 N_EXAMPLES = 5
 _CONTEXT = 2  # lines before and after the start of a misaligned passage
-_MAX_PASSAGES = 5  # that are shown with their lines
+_MAX_PASSAGES = 5  # misaligned passages that are shown with their first lines
 
 
 def _ignore(*_: object) -> None:
@@ -21,7 +21,7 @@ def _ignore(*_: object) -> None:
 
 @dataclass(frozen=True)
 class Check:
-    """A corpus with its analysis and result, as the basis of a cleaned copy."""
+    """A checked corpus, with the data that `fix_corpus` needs to write a cleaned copy."""
 
     corpus: CheckedCorpus
     overlap: OverlapIndex | None
@@ -38,7 +38,7 @@ def check_corpus(
 ) -> Check:
     """Check a corpus in any format, given as one name or two text files.
 
-    `against` are test sets whose pairs must not occur in the corpus.
+    `against` lists test sets whose pairs must not occur in the corpus.
     """
     corpus = read_checked(names, languages, lambda n: on_progress("reading", n, None))
     overlap = read_test_sets(against, corpus.languages)
@@ -47,7 +47,7 @@ def check_corpus(
 
 
 def read_test_sets(against: Sequence[Sequence[str]], languages: Languages) -> OverlapIndex | None:
-    """Return an index of the pairs of test sets; None if there are none."""
+    """Return an index of all pairs in the test sets, or None if there are no test sets."""
     if not against:
         return None
     rows = [row for names in against for row in read_checked(names, languages).pairs.rows()]
@@ -81,7 +81,7 @@ def describe(corpus: CheckedCorpus, analysis: Analysis) -> CheckResult:
 
 
 def _corpus_findings(corpus: CheckedCorpus) -> Iterator[Finding]:
-    """Yield the findings about whole files."""
+    """Yield findings about whole files."""
     if corpus.n_lines:
         source, target = corpus.n_lines
         detail = f"{source:,} source lines, {target:,} target lines"
@@ -110,7 +110,7 @@ def _misaligned(pairs: StoredPairs, segments: Sequence[Segment]) -> Iterator[Fin
 
 
 def _describe_segment(segment: Segment, n_pairs: int) -> str:
-    """Return a sentence that says where the translations of a passage are."""
+    """Return a line that says where the translations of a misaligned passage are."""
     place = f"lines {segment.start + 1:,} to {segment.end:,}"
     if segment.end == n_pairs:
         place = f"from line {segment.start + 1:,} to the end"
@@ -126,7 +126,7 @@ def _describe_segment(segment: Segment, n_pairs: int) -> str:
 
 
 def _row_findings(pairs: StoredPairs, analysis: Analysis) -> Iterator[Finding]:
-    """Yield the findings about single pairs."""
+    """Yield findings about single pairs."""
     for kind in KINDS:
         rows = analysis.rows.get(kind, ())
         if len(rows):

@@ -1,4 +1,4 @@
-"""Examination of a corpus, block by block, in several processes if it is large."""
+"""Examine a corpus block by block. A large corpus is examined in several processes."""
 
 import multiprocessing
 import sys
@@ -25,15 +25,15 @@ from mtcli.data.quality.stored_pairs import StoredPairs
 from mtcli.data.quality.tokens import Array, TextBlock, tokenize
 from mtcli.hardware import usable_cores
 
-_SAMPLE_PAIRS = 40_000  # to learn from
-_MIN_CHUNK, _MAX_CHUNK = 32, 512  # lines; chunks alternately belong to one of two folds
-_N_CHUNKS = 16  # in a small corpus
+_SAMPLE_PAIRS = 40_000  # pairs to learn from
+_MIN_CHUNK, _MAX_CHUNK = 32, 512  # lines; chunks alternate between the two folds
+_N_CHUNKS = 16  # chunks in a small corpus
 _PARALLEL_PAIRS = 30_000  # smaller corpora are examined in this process
 
 
 @dataclass(frozen=True)
 class Knowledge:
-    """What was learned from a sample of the corpus."""
+    """Scripts, languages and alignment model learned from a sample of the corpus."""
 
     chunk: int  # lines per chunk
     scripts: tuple[tuple[str, ...], tuple[str, ...]]
@@ -76,7 +76,7 @@ def learn(pairs: StoredPairs) -> Knowledge:
 
 
 def _sample_ranges(n_pairs: int, chunk: int) -> list[tuple[int, int]]:
-    """Return first row and end of the chunks to learn from, alternately of fold 0 and fold 1."""
+    """Return the start and end of each chunk to learn from; the chunks alternate between folds."""
     n_chunks = -(-n_pairs // chunk)
     n_sampled = _SAMPLE_PAIRS // chunk
     numbers = np.arange(n_chunks)
@@ -87,7 +87,7 @@ def _sample_ranges(n_pairs: int, chunk: int) -> list[tuple[int, int]]:
 
 
 class _SampledSide:
-    """Sampled lines of one side, with a margin of lines before and after each chunk."""
+    """Sampled lines from one side, with a margin of lines before and after each chunk."""
 
     def __init__(self, lines: Sequence[str], ranges: Sequence[tuple[int, int]]) -> None:
         self._ranges = ranges
@@ -107,15 +107,15 @@ class _SampledSide:
         self.scripts = find_scripts(self._lines)
 
     def inner(self, number: int) -> tuple[int, int]:
-        """Return the range of the lines of a chunk, without margin."""
+        """Return the start and end of a chunk in the sampled lines, without its margins."""
         return self._inner[number]
 
     def outer(self, number: int) -> tuple[int, int]:
-        """Return the range of the lines of a chunk, with margin."""
+        """Return the start and end of a chunk in the sampled lines, including its margins."""
         return self._outer[number]
 
     def sample(self, folds: Array) -> SideSample:
-        """Return the sample for learning the language; lines of the margin do not count."""
+        """Return the sample from which the language is learned; it ignores the margins."""
         is_first = np.zeros(len(self._lines), bool)
         all_folds = np.zeros(len(self._lines), np.int64)
         inner = np.concatenate([np.arange(*span) for span in self._inner])
@@ -127,18 +127,18 @@ class _SampledSide:
 
 @dataclass(frozen=True)
 class BlockResult:
-    """Results for the rows from `start` on."""
+    """Results for one block of rows."""
 
-    start: int
-    found: dict[str, Mask]  # by kind
-    hashes: tuple[NDArray[np.uint64], NDArray[np.uint64]]  # of pairs and of sources
-    lengths: tuple[Array, Array]  # characters of both sides; 0 if blank
+    start: int  # first row
+    found: dict[str, Mask]  # by kind of finding
+    hashes: tuple[NDArray[np.uint64], NDArray[np.uint64]]  # hashes of pairs, hashes of sources
+    lengths: tuple[Array, Array]  # characters per source and target line; 0 if blank
     scores: Floats | None  # alignment scores [rows, offsets]
 
 
 @dataclass(frozen=True)
 class Examiner:
-    """Examination of the blocks of a corpus."""
+    """Examines the blocks of a corpus."""
 
     pairs: StoredPairs
     knowledge: Knowledge
@@ -179,7 +179,7 @@ class Examiner:
     def _scores(
         self, source: Side, margin_lines: Sequence[str], start: int, low: int
     ) -> Floats | None:
-        """Return the alignment scores; each part of a chunk is scored with the other fold."""
+        """Return the alignment scores; each row is scored with a model of the other fold."""
         model = self.knowledge.alignment
         if model is None:
             return None
@@ -215,7 +215,7 @@ def examine_blocks(examiner: Examiner) -> Iterator[BlockResult]:
     if len(examiner.pairs) < _PARALLEL_PAIRS or n_processes < 2 or sys.platform != "linux":
         yield from map(examiner.examine, ranges)
         return
-    # Forked processes share the temporary files and the models; nothing is copied.
+    # Forked processes share the temporary files and the models, so nothing is copied.
     context = multiprocessing.get_context("fork")
     with ProcessPoolExecutor(
         n_processes, context, initializer=_EXAMINERS.append, initargs=(examiner,)
@@ -223,7 +223,7 @@ def examine_blocks(examiner: Examiner) -> Iterator[BlockResult]:
         yield from pool.map(_examine_in_process, ranges)
 
 
-_EXAMINERS: list[Examiner] = []  # one in each child process
+_EXAMINERS: list[Examiner] = []  # each child process has one
 
 
 def _examine_in_process(block: tuple[int, int]) -> BlockResult:

@@ -1,4 +1,4 @@
-"""Result of a check: statistics, findings and the worst pairs of a corpus."""
+"""Result of a check: statistics, findings and the worst pairs in a corpus."""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -6,22 +6,22 @@ from typing import Any
 
 from mtcli.reporting.messages import clip_text
 
-_MAX_CHARACTERS = 160  # of a line in an example
+_MAX_CHARACTERS = 160  # per line in an example
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of finding. `weight` times the count is its importance."""
+    """A kind of finding. The importance of a finding is `weight` times its count."""
 
     name: str
-    unit: str  # of the count, singular
-    title: str  # follows the unit
+    unit: str  # noun after the count, in the singular
+    title: str  # description after the unit; may be empty
     weight: float
     advice: str
-    is_problem: bool = True  # notes do not change the exit code, and --fix ignores them
+    is_problem: bool = True  # False: a note, which --fix ignores and the exit code does not reflect
 
 
-_LEAK = "Remove them from the training data: they would raise the test score without merit."
+_LEAK = "Remove them from the training data: they would make the test score too high."
 KINDS = {
     kind.name: kind
     for kind in (
@@ -30,8 +30,8 @@ KINDS = {
             "line",
             "without a partner: one side is longer than the other",
             1e9,
-            "Insert the missing line, or delete the extra one; see the misaligned lines below. "
-            "--fix writes only pairs.",
+            "Insert the missing lines, or delete the extra ones; misaligned lines are listed "
+            "below. --fix writes only complete pairs.",
         ),
         Kind(
             "misaligned",
@@ -41,8 +41,8 @@ KINDS = {
             "Insert the missing line, or delete the extra one, where the passage starts. --fix "
             "realigns shifted passages and removes passages without translations.",
         ),
-        Kind("test_exact", "pair", "of the test set", 60, _LEAK),
-        Kind("test_near", "pair", "similar to a pair of the test set", 20, _LEAK),
+        Kind("test_exact", "pair", "from a test set", 60, _LEAK),
+        Kind("test_near", "pair", "similar to a pair in a test set", 20, _LEAK),
         Kind(
             "one_sided",
             "pair",
@@ -55,19 +55,19 @@ KINDS = {
             "pair",
             "with the same text on both sides",
             8,
-            "Remove them: a model learns from them to copy instead of translating.",
+            "Remove them: they teach the model to copy instead of translating.",
         ),
         Kind(
             "wrong_script",
             "pair",
-            "with a line in another script than the rest of its side",
+            "with a line in a different script from the rest of its side",
             8,
-            "Remove them, unless both scripts are used for the language.",
+            "Remove them, unless the language uses both scripts.",
         ),
         Kind(
             "wrong_language",
             "pair",
-            "with a line in another language than the rest of its side",
+            "with a line in a different language from the rest of its side",
             8,
             "Remove them, or translate the lines.",
         ),
@@ -76,7 +76,7 @@ KINDS = {
             "pair",
             "with damaged characters",
             8,
-            "Convert the original text again with the right encoding, or remove the pairs.",
+            "Convert the original text again with the correct encoding, or remove the pairs.",
         ),
         Kind(
             "length_ratio",
@@ -90,7 +90,7 @@ KINDS = {
             "pair",
             "with a character or phrase repeated many times",
             3,
-            "Remove them: such lines are often tables, or the output of another model.",
+            "Remove them: such lines often come from tables or from another model.",
         ),
         Kind(
             "control",
@@ -104,8 +104,8 @@ KINDS = {
             "pair",
             "repeating an earlier pair",
             1,
-            "Remove them, unless they should count more often in training. --fix keeps the "
-            "first one.",
+            "Remove them, unless the repetition is intended: training uses each copy. --fix keeps "
+            "the first one.",
         ),
         Kind("blank", "pair", "without text", 1, "Remove them. mtcli train ignores them."),
         Kind(
@@ -113,19 +113,20 @@ KINDS = {
             "file",
             "with a byte order mark at the start",
             1,
-            "Remove the mark: mtcli ignores it, but other tools take it for text.",
+            "Remove the mark: mtcli ignores it, but other tools may read it as text.",
         ),
         Kind(
             "crlf",
             "file",
-            "with CR LF at the end of lines",
+            "with CR LF line endings",
             1,
-            "Convert the line ends to LF: mtcli ignores CR, but other tools take it for text.",
+            "Convert the line endings to LF: mtcli ignores CR, but other tools may read it as "
+            "text.",
         ),
         Kind(
             "few_letters",
             "pair",
-            "with a side that has hardly any letters",
+            "with very few letters on one side",
             0.1,
             "Set filters.min_letter_share to exclude such pairs from training.",
             is_problem=False,
@@ -135,14 +136,14 @@ KINDS = {
             "pair",
             "with different numbers on the two sides",
             0.1,
-            "Read the examples: many such pairs are correct (30 for thirty). Set "
+            "Check the examples: many such pairs are correct, such as 30 for thirty. Set "
             "filters.different_numbers to exclude them from training.",
             is_problem=False,
         ),
         Kind(
             "urls",
             "pair",
-            "with different web or mail addresses on the two sides",
+            "with different URLs or email addresses on the two sides",
             0.1,
             "Set filters.different_urls to exclude such pairs from training.",
             is_problem=False,
@@ -150,9 +151,9 @@ KINDS = {
         Kind(
             "ambiguous",
             "pair",
-            "with a source that occurred before with another target",
+            "with the same source as an earlier pair, but a different target",
             0.1,
-            "This is usual for short lines.",
+            "This is normal for short lines.",
             is_problem=False,
         ),
     )
@@ -161,7 +162,7 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Example:
-    """A pair with its line number. `detail` says what is wrong with it, if that is not obvious."""
+    """A pair with its line number, and with a note (`detail`) if the problem is not obvious."""
 
     line: int
     source: str
@@ -170,14 +171,14 @@ class Example:
 
     @classmethod
     def of(cls, row: int, pair: tuple[str, str], detail: str = "") -> "Example":
-        """Return a printable example: long lines are cut and control characters are replaced."""
+        """Return a printable example: cut long lines and replace control characters."""
         source, target = (clip_text(line, _MAX_CHARACTERS) for line in pair)
         return cls(row + 1, source, target, detail)
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that was found in a corpus."""
+    """All occurrences of one kind of finding in a corpus."""
 
     kind: str
     count: int
@@ -186,37 +187,37 @@ class Finding:
 
     @property
     def title(self) -> str:
-        """What was found: "12 pairs without text"."""
+        """Number and kind, such as "12 pairs without text"."""
         kind = KINDS[self.kind]
         return f"{self.count:,} {kind.unit}{'' if self.count == 1 else 's'} {kind.title}".rstrip()
 
     @property
     def advice(self) -> str:
-        """What to do."""
+        """Recommended action."""
         return KINDS[self.kind].advice
 
     @property
     def is_problem(self) -> bool:
-        """Whether the finding is a problem and not only a note."""
+        """Whether the finding is a problem rather than a note."""
         return KINDS[self.kind].is_problem
 
     @property
     def importance(self) -> float:
-        """Order of the findings: the more important one is greater."""
+        """Sort key of the finding; more important findings have greater values."""
         return KINDS[self.kind].weight * self.count
 
 
 @dataclass(frozen=True)
 class LengthStats:
-    """Line lengths of one side in characters; blank lines do not count."""
+    """Line lengths on one side, in characters. Blank lines are not included."""
 
     mean: float
     median: int
     longest: int
-    histogram: tuple[int, ...]  # lines per class of `LENGTH_CLASSES`
+    histogram: tuple[int, ...]  # number of lines in each class of `LENGTH_CLASSES`
 
 
-LENGTH_CLASSES = (10, 20, 30, 50, 70, 100, 150, 200, 300, 500, 1000)  # upper limits; then longer
+LENGTH_CLASSES = (10, 20, 30, 50, 70, 100, 150, 200, 300, 500, 1000)  # upper limits; then "over"
 
 
 def length_class_labels() -> list[str]:
@@ -228,7 +229,7 @@ def length_class_labels() -> list[str]:
 
 @dataclass(frozen=True)
 class CheckResult:
-    """All that is known about a corpus."""
+    """Result of checking a corpus."""
 
     corpus: str
     source_lang: str | None
@@ -237,8 +238,8 @@ class CheckResult:
     source: LengthStats
     target: LengthStats
     findings: tuple[Finding, ...]  # the most important one first
-    worst: tuple[Example, ...]  # pairs that look least like translations, if they are bad
-    skipped: tuple[str, ...] = ()  # checks that were not possible, with the reason
+    worst: tuple[Example, ...]  # pairs that are probably not translations, worst first
+    skipped: tuple[str, ...] = ()  # checks that were not possible, with reasons
 
     @property
     def problems(self) -> tuple[Finding, ...]:
@@ -246,7 +247,7 @@ class CheckResult:
         return tuple(finding for finding in self.findings if finding.is_problem)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the content as plain values."""
+        """Return the result as a JSON-serializable dictionary."""
         findings = [
             {
                 "kind": finding.kind,
@@ -286,6 +287,6 @@ class FixResult:
     n_changed: int
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the content as plain values."""
+        """Return the fields as a JSON-serializable dictionary; paths become strings."""
         values = asdict(self)
         return {name: str(v) if isinstance(v, Path) else v for name, v in values.items()}

@@ -1,4 +1,4 @@
-"""Cleaned copies of a corpus, and lists of the removed lines."""
+"""Write a cleaned copy of a corpus, and a list of the removed lines."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,13 +20,13 @@ from mtcli.files import atomic_write
 from mtcli.reporting.messages import strip_control
 
 _ROWS_AT_ONCE = 10_000
-_MARGIN = 2  # lines on each side of a boundary to remove: its place is not exact
+_MARGIN = 2  # lines to remove before and after a boundary, whose position is not exact
 _CHANGED = "control"  # the only finding that changes lines instead of removing pairs
 
 
 @dataclass(frozen=True)
 class _Selection:
-    """Rows of the original corpus that form the pairs of the cleaned one."""
+    """Rows of the original corpus that form the pairs of the cleaned corpus."""
 
     sources: Array
     targets: Array
@@ -34,7 +34,7 @@ class _Selection:
 
 @dataclass(frozen=True)
 class Removal:
-    """Lines of the original that are not in the cleaned corpus, and the reason."""
+    """Line numbers of a removed or changed pair or line, and the reason."""
 
     source: int | None
     target: int | None
@@ -42,14 +42,17 @@ class Removal:
 
     @property
     def row(self) -> int:
-        """Row that determines the place in the list."""
+        """Row by which the list is sorted."""
         row = self.target if self.source is None else self.source
         assert row is not None
         return row
 
 
 def output_files(out: Path, languages: Languages) -> tuple[Path, Path, Path]:
-    """Return the files of a cleaned corpus: source, target and list; raise if one exists."""
+    """Return the paths of the source, the target and the list of removed lines.
+
+    Raise `DataError` if `out` is not a file name, or if one of the files exists.
+    """
     if out.name in ("", ".."):
         raise DataError(f"--fix {out} is not a file name", hint="use a name such as cleaned")
     source, target = languages.source or "", languages.target or ""
@@ -65,8 +68,8 @@ def output_files(out: Path, languages: Languages) -> tuple[Path, Path, Path]:
 def fix_corpus(check: Check, out: Path, on_progress: OnProgress) -> FixResult:
     """Write a copy of a checked corpus without the problems that were found.
 
-    Removing pairs changes the statistics of the corpus, so check and remove until nothing is left
-    to remove.
+    Removing pairs changes the statistics of the corpus, so the check is repeated until it finds
+    nothing more to remove.
     """
     files = output_files(out, check.corpus.languages)
     original, analysis = check.corpus.pairs, check.analysis
@@ -82,7 +85,7 @@ def fix_corpus(check: Check, out: Path, on_progress: OnProgress) -> FixResult:
         removals += removed
         if not len(selection.sources):
             raise DataError(
-                f"no pair of {check.corpus.name} is left after cleaning",
+                f"no pairs of {check.corpus.name} are left after cleaning",
                 hint="check the corpus and its languages",
             )
         pairs = StoredPairs.of(_cleaned(original, selection))
@@ -93,7 +96,7 @@ def fix_corpus(check: Check, out: Path, on_progress: OnProgress) -> FixResult:
 
 
 def _remove(selection: _Selection, analysis: Analysis) -> tuple[_Selection, list[Removal]]:
-    """Return the selection without pairs with problems; realign it first, if necessary."""
+    """Return the selection without problematic pairs, or only realign it if it is misaligned."""
     if analysis.misaligned:
         return _realigned(selection, analysis.segments)
     is_kept = np.ones(len(selection.sources), bool)
@@ -112,7 +115,7 @@ def _remove(selection: _Selection, analysis: Analysis) -> tuple[_Selection, list
 def _realigned(
     selection: _Selection, segments: Iterable[Segment]
 ) -> tuple[_Selection, list[Removal]]:
-    """Return the pairs of lines that the segments align; each line occurs in one pair at most."""
+    """Return the pairs that result from the segments; each line occurs in at most one pair."""
     n_pairs = len(selection.sources)
     sources, targets = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     next_target = 0
@@ -161,7 +164,7 @@ def _write(pairs: StoredPairs, selection: _Selection, files: tuple[Path, ...]) -
 def _write_list(
     pairs: StoredPairs, removals: Iterable[Removal], changed: Array, path: Path
 ) -> None:
-    """Write a table of the removed and changed lines, with line numbers of the original."""
+    """Write a table of removed and changed lines, with their line numbers in the original."""
     entries = list(removals)
     removed = {entry.source for entry in entries}
     changes = (Removal(row, row, "characters removed") for row in changed.tolist())

@@ -1,9 +1,9 @@
-"""Lines in a wrong language, found with character statistics of the corpus itself.
+"""Lines in the wrong language, found with character statistics from the corpus itself.
 
-A line is in a wrong language if its letter trigrams fit the other side of the corpus much better
-than its own side, or if they fit a group of lines that differs from both sides as much as one
-language from another: it has its own trigrams, and its words hardly occur outside the group.
-Statistics of one half of the corpus (a fold) are applied to the other half.
+A line is in the wrong language in one of two cases. Either its letter trigrams fit the other side
+of the corpus much better than its own side, or they fit a group of lines in a third language. Such
+a group has its own trigrams, and its words rarely occur outside the group. Statistics from one half
+of the corpus (a fold) are applied to the other half.
 """
 
 import math
@@ -15,24 +15,24 @@ from numpy.typing import NDArray
 from mtcli.data.quality.association import N_BUCKETS, Doubles, Floats, buckets
 from mtcli.data.quality.tokens import Array, TextBlock, Tokens, mix
 
-_BITS = 16  # of a trigram hash
+_BITS = 16  # bits in a trigram hash
 _N_TRIGRAMS = 1 << _BITS
 _FACTORS = tuple(map(np.uint64, (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9)))
-_PRIOR_TRIGRAMS = 2_000.0  # weight of the statistics of the whole corpus in each model
-_MIN_TRIGRAMS = 15  # of a line; shorter lines are not judged
-_MIN_GROUP_LINES = 10  # of a third language, in the sample
+_PRIOR_TRIGRAMS = 2_000.0  # weight of whole-corpus statistics in each model
+_MIN_TRIGRAMS = 15  # lines with fewer trigrams are not judged
+_MIN_GROUP_LINES = 10  # lines in a third language, in the sample
 _MAX_GROUP_SHARE = 0.2  # a third language is a minority
 _N_ROUNDS = 5
-_CANDIDATE_SHARE = 0.02  # lines with the worst fit, to start with
-_MIN_RATIO = 0.3  # nats per trigram by which a third language must fit better
+_CANDIDATE_SHARE = 0.02  # share of lines in the initial group: those with the worst fit
+_MIN_RATIO = 0.3  # nats per trigram by which a third language must fit better than this side
 _MIN_SIDE_RATIO = 0.5  # the same for the language of the other side
-_MAX_KNOWN_SHARE = 0.8  # of known words in a foreign line, relative to the average line
+_MAX_KNOWN_SHARE = 0.8  # known words in a foreign line, relative to the average line
 _MAX_GROUP_KNOWN_SHARE = 0.6  # the same for the mean of a group
-_MIN_NEW_WORDS = 40  # different words of a third language
-# The number of different words in natural text of n words is at least this times the square root
-# of n (Heaps' law); sentences made from a template have fewer.
+_MIN_NEW_WORDS = 40  # distinct words in a third language
+# Natural text of n words has at least this factor times the square root of n distinct words (Heaps'
+# law). Sentences generated from a template have fewer.
 _HEAPS_FACTOR, _TEMPLATE_FACTOR = 3.0, 4.0
-_MIN_KNOWN_COUNT = 2  # occurrences of a known word
+_MIN_KNOWN_COUNT = 2  # occurrences that make a word known
 
 Mask = NDArray[np.bool_]
 
@@ -47,7 +47,7 @@ class Trigrams:
 
     @classmethod
     def of(cls, text: TextBlock) -> "Trigrams":
-        """Return the trigrams of the letters of lines; other characters count as spaces."""
+        """Return the letter trigrams of each line; all other characters count as spaces."""
         is_letter = text.is_letter
         is_kept = is_letter.copy()
         is_kept[1:] |= is_letter[:-1]  # one space after each word
@@ -59,7 +59,8 @@ class Trigrams:
         sums = letters * _FACTORS[0]
         sums[1:] += letters[:-1] * _FACTORS[1]
         sums[2:] += letters[:-2] * _FACTORS[2]
-        # The line end before the first letter is its space; a trigram reaches no further back.
+        # The preceding line end serves as the space before the first letter. A trigram must not
+        # reach further back.
         is_inside = ~is_end
         is_inside[1:] &= ~is_end[:-1]
         is_inside[0] = False
@@ -71,7 +72,7 @@ class Trigrams:
         return len(self.counts)
 
     def totals(self, table: Floats) -> Doubles:
-        """Return the sum of table entries of each line."""
+        """Return, for each line, the sum of the table entries of its trigrams."""
         weights = table[self.hashes].astype(np.float64)
         return np.bincount(self.rows, weights, len(self)).astype(np.float64, copy=False)
 
@@ -85,7 +86,7 @@ class FoldTables:
     """Log-probability ratios of trigrams, for lines of one fold on one side of the corpus."""
 
     other_side: Floats  # log P(other side) - log P(this side)
-    group: Floats | None  # log P(third language) - log P(this side); None if there is none
+    group: Floats | None  # log P(third language) - log P(this side); None if no third language
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ class SideLanguage:
     known: "KnownWords"
 
     def find_wrong(self, trigrams: Trigrams, tokens: Tokens, folds: Array) -> Mask:
-        """Return whether each line is in a wrong language."""
+        """Return whether each line is in the wrong language."""
         n_trigrams = np.maximum(trigrams.counts, 1)
         is_wrong = np.zeros(len(trigrams), bool)
         for fold, tables in enumerate(self.folds):
@@ -110,14 +111,14 @@ class SideLanguage:
 
 @dataclass(frozen=True)
 class KnownWords:
-    """Words of the lines that are in the language of their side."""
+    """Words of one side of the corpus, taken from lines in the language of that side."""
 
     is_known: Mask  # by hash bucket
-    average_share: float  # of the words of a line
+    average_share: float  # mean share of known words in these lines
 
     @classmethod
     def of(cls, tokens: Tokens, lines: Mask) -> "KnownWords":
-        """Return the words of the given lines."""
+        """Return the words that occur at least twice in the given lines."""
         is_used = tokens.is_word & lines[tokens.rows]
         counts = np.bincount(buckets(tokens.hashes[is_used]), minlength=N_BUCKETS)
         is_known = counts >= _MIN_KNOWN_COUNT
@@ -139,12 +140,12 @@ def _word_shares(tokens: Tokens, is_known: Mask) -> Doubles:
 
 @dataclass(frozen=True)
 class SideSample:
-    """Sample of the lines of one side. Repeated lines count once."""
+    """Sample of lines from one side. Repeated lines count once."""
 
     trigrams: Trigrams
     tokens: Tokens
     folds: Array
-    is_first: Mask  # False for lines that occurred before
+    is_first: Mask  # False for repeated lines and for lines outside the sampled chunks
 
 
 def learn_languages(source: SideSample, target: SideSample) -> tuple[SideLanguage, SideLanguage]:
@@ -165,7 +166,7 @@ def _log_probabilities(counts: Doubles, prior: Doubles) -> Floats:
 
 
 class _SideLearner:
-    """Learning of a third language on one side of a corpus."""
+    """Learns the language of one side of the corpus, and whether the side has a third language."""
 
     def __init__(self, side: SideSample, prior: Doubles, other_side: Floats) -> None:
         self.side = side
@@ -196,7 +197,7 @@ class _SideLearner:
         return folds[0], folds[1]
 
     def _other_ratios(self, folds: tuple[FoldTables, FoldTables]) -> Doubles:
-        """Return how much better each line fits the other side, in nats per trigram."""
+        """Return how much better each line fits the other side than its own (nats per trigram)."""
         first, second = (self.side.trigrams.totals(tables.other_side) for tables in folds)
         ratios: Doubles = np.where(self.side.folds == 0, first, second) / self._n_trigrams
         return ratios
@@ -207,10 +208,11 @@ class _SideLearner:
         return _log_probabilities(counts, self._prior)
 
     def _find_group(self) -> Mask:
-        """Return the lines in a third language; start with those that fit worst.
+        """Return the lines in a third language.
 
-        Learn and assign in turn. Lines on the same topic can also form a group; if so, continue
-        with those of its lines that have many unknown words.
+        The search starts with the lines that fit this side worst. It alternates between learning
+        the trigrams of the group and assigning lines to the group. Lines on one topic can also form
+        a group, so the search then keeps only lines with many unknown words and repeats the rounds.
         """
         nothing = np.zeros(len(self.side.trigrams), bool)
         n_lines = int(self._is_long.sum())
@@ -235,7 +237,7 @@ class _SideLearner:
         return group if len(np.unique(words)) >= n_natural else nothing
 
     def _new_words(self, group: Mask) -> tuple[Array, Array]:
-        """Return the words of a group that do not occur outside of it, and their rows."""
+        """Return the words in a group that are not known outside it, and their rows."""
         tokens = self.side.tokens
         is_inside = tokens.is_word & group[tokens.rows]
         words, rows = buckets(tokens.hashes[is_inside]), tokens.rows[is_inside]
@@ -243,10 +245,10 @@ class _SideLearner:
         return words[is_new], rows[is_new]
 
     def _without_templates(self, group: Mask) -> Mask:
-        """Return the group without sentences made from a template, such as "It costs 5 euros".
+        """Return the group without sentences generated from a template ("It costs 5 euros").
 
-        The lines that have a certain word in common have many different other words, unless they
-        are made from a template.
+        In natural text, the lines that share a word have many distinct other words. Lines from a
+        template do not.
         """
         words, rows = self._new_words(group)
         distinct, counts = np.unique(words, return_counts=True)
@@ -260,16 +262,19 @@ class _SideLearner:
         return group
 
     def _similar(self, group: Mask) -> Mask:
-        """Return the lines that resemble those of a group more than the rest of the side."""
+        """Return the lines that resemble the group more than the rest of the side."""
         ratios = self._ratios(group, self.side.is_first & ~group)
         return self._is_long & (ratios > _MIN_RATIO)
 
     def _known_shares(self, group: Mask) -> Doubles:
-        """Return the share of words of each line that occur outside the group."""
+        """Return the share of words known outside the group, relative to the average line."""
         return KnownWords.of(self.side.tokens, self.side.is_first & ~group).shares(self.side.tokens)
 
     def _ratios(self, lines: Mask, others: Mask) -> Doubles:
-        """Return the mean difference of the log-probabilities learned from two sets of lines."""
+        """Return, for each line, the mean difference between two learned log-probabilities.
+
+        If `others` is empty, return the mean log-probability learned from `lines`.
+        """
         ratios = np.zeros(len(lines))
         for fold in (0, 1):
             table = self._learn(lines, fold)

@@ -1,4 +1,4 @@
-"""Overlap of a corpus with test sets: identical lines, and lines that differ in a few words."""
+"""Overlap between a corpus and test sets: lines that are identical or differ in a few words."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,24 +11,24 @@ from mtcli.data.filters import Mask, PairBlock
 from mtcli.data.near_copies import NearCopyIndex
 from mtcli.data.quality.tokens import Array, Hashes, TextBlock, Tokens, mix, tokenize
 
-MIN_SIMILARITY = 0.8  # of word sequences: twice the matching words, divided by all words
-_MIN_WORDS = 5  # shorter lines are compared only by their letters
-_MIN_SHORT = 20  # characters; shorter identical lines count only if both sides are identical
-_MAX_LINES = 20  # test lines that may have the same two words in a row
-_MIN_SHARE = 0.4  # of such word pairs that two similar lines have in common
+MIN_SIMILARITY = 0.8  # twice the number of matching words, divided by the words in both lines
+_MIN_WORDS = 5  # lines with fewer words are compared only by their letters
+_MIN_SHORT = 20  # characters; below this, both sides of a pair must be identical
+_MAX_LINES = 20  # a word pair in more test lines than this is not indexed
+_MIN_SHARE = 0.4  # share of a test line's indexed word pairs that a similar line must contain
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 
 @dataclass(frozen=True)
 class Overlap:
-    """Pairs of a block that also occur in a test set."""
+    """Pairs in a block that also occur in a test set."""
 
     exact: Mask
-    near: Mask  # does not include the exact ones
+    near: Mask  # excludes exact matches
 
 
 class OverlapIndex:
-    """Index of the pairs of test sets."""
+    """Index of the pairs in test sets."""
 
     def __init__(self, pairs: Iterable[tuple[str, str]]) -> None:
         pairs = [pair for pair in pairs if pair[0].strip() and pair[1].strip()]
@@ -55,7 +55,7 @@ class OverlapIndex:
 
 
 class _SimilarLines:
-    """Index of lines by the two-word sequences that few of them have."""
+    """Index of lines by word pairs: two consecutive words that occur in few of the lines."""
 
     def __init__(self, lines: list[str]) -> None:
         self._lines = lines
@@ -90,7 +90,7 @@ class _SimilarLines:
         return found
 
     def _candidates(self, places: Array, rows: Array, n_pairs: Array) -> Iterable[tuple[int, int]]:
-        """Return lines and indexed lines that have many rare word pairs in common."""
+        """Return the rows of lines and indexed lines that share many rare word pairs."""
         counts = self._counts[places]
         first = np.repeat(self._starts[places] - (np.cumsum(counts) - counts), counts)
         others = self._rows[first + np.arange(counts.sum())]
@@ -106,7 +106,7 @@ _NO_ROWS = np.zeros(0, np.int64)
 
 
 def _word_pairs(tokens: Tokens) -> tuple[Hashes, NDArray[np.int64]]:
-    """Return a hash of each two neighboring words of a line, and its row."""
+    """Return a hash of every two consecutive words in a line, and the row of the line."""
     hashes, rows = tokens.hashes[tokens.is_word], tokens.rows[tokens.is_word]
     is_same_line = rows[1:] == rows[:-1]
     return mix(hashes[:-1] * _FACTOR + hashes[1:])[is_same_line], rows[1:][is_same_line]

@@ -1,7 +1,7 @@
-"""Findings about single pairs. The rules are those of the training filters.
+"""Findings about single pairs, based on the rules of the training filters.
 
-Array operations and searches over whole blocks exclude most lines, and the rules, which are slower,
-examine only the remaining ones.
+The rules are slow, so fast array operations and searches over whole blocks first rule out most
+lines.
 """
 
 import re
@@ -19,10 +19,10 @@ MAX_LENGTH_RATIO = 3.0
 MAX_REPEATED_CHARACTERS = 20
 MAX_REPEATED_WORDS = 5
 MIN_LETTER_SHARE = 0.3
-MIN_SCRIPT_SHARE = 0.5  # of the letters of a line
-_MIN_SIDE_SCRIPT_SHARE = 0.1  # of the letters of a side; rarer scripts are foreign to it
-_MIN_FOREIGN_LETTERS = 3  # a formula with one Greek letter is not in a wrong script
-_SCRIPT_CHARACTERS = 200  # of a line, to find the scripts of a side
+MIN_SCRIPT_SHARE = 0.5  # share of a line's letters that must be in an expected script
+_MIN_SIDE_SCRIPT_SHARE = 0.1  # share of all letters; rarer scripts are unexpected on that side
+_MIN_FOREIGN_LETTERS = 3  # a formula with one Greek letter is not in the wrong script
+_SCRIPT_CHARACTERS = 200  # characters per line that are used to find the scripts of a side
 _MAX_PHRASE = 4  # words, as in the filter
 
 # Control characters except tab, line separators, and byte order marks inside text.
@@ -42,7 +42,7 @@ class Side:
 
 
 def find_scripts(lines: Sequence[str]) -> tuple[str, ...]:
-    """Return the scripts that make up a considerable part of the letters of `lines`."""
+    """Return the scripts that make up at least 10% of the letters in `lines`."""
     counts: Counter[str] = Counter()
     for character, n in Counter("".join(line[:_SCRIPT_CHARACTERS] for line in lines)).items():
         if script := script_of(character):
@@ -52,7 +52,10 @@ def find_scripts(lines: Sequence[str]) -> tuple[str, ...]:
 
 
 def examine_pairs(source: Side, target: Side) -> dict[str, Mask]:
-    """Return the pairs that each rule finds. Pairs with a blank side match only rules for that."""
+    """Return a mask for each kind of finding.
+
+    Pairs with a blank side are only checked for blank sides and control characters.
+    """
     block = PairBlock(source.lines, target.lines)
     sides = source, target
     found = {
@@ -82,7 +85,7 @@ def _has_letters(source: str, _: str) -> bool:
 
 
 def _confirmed(mask: Mask, block: PairBlock, test: Callable[[str, str], bool]) -> Mask:
-    """Return the pairs of `mask` for which `test` is true."""
+    """Return the pairs in `mask` for which `test` is true."""
     confirmed = np.zeros(len(mask), bool)
     for row in np.flatnonzero(mask).tolist():
         confirmed[row] = test(block.sources[row], block.targets[row])
@@ -90,7 +93,7 @@ def _confirmed(mask: Mask, block: PairBlock, test: Callable[[str, str], bool]) -
 
 
 def _by_rule(name: str, threshold: object, block: PairBlock, candidates: Mask) -> Mask:
-    """Return the candidates that a filter would drop."""
+    """Return the candidates that the filter `name` would drop."""
     rows = np.flatnonzero(candidates)
     found = np.zeros(len(block), bool)
     if len(rows):
@@ -101,7 +104,7 @@ def _by_rule(name: str, threshold: object, block: PairBlock, candidates: Mask) -
 
 
 def _rows_with(pattern: re.Pattern[str], sides: Sequence[Side]) -> Mask:
-    """Return the pairs in which one side matches `pattern`."""
+    """Return the pairs in which at least one side contains `pattern`."""
     found = np.zeros(len(sides[0].lines), bool)
     for side in sides:
         text = "\n".join(side.lines)
@@ -123,7 +126,7 @@ def _repeated_characters(block: PairBlock, sides: Sequence[Side]) -> Mask:
 
 
 def _repeated_words(block: PairBlock, sides: Sequence[Side]) -> Mask:
-    """Find phrases that follow each other; words are compared by their hashes first."""
+    """Find lines that repeat a phrase: preselect them by word hashes, then apply the filter."""
     candidates = np.zeros(len(block), bool)
     for side in sides:
         hashes, rows = side.tokens.hashes, side.tokens.rows

@@ -1,4 +1,4 @@
-"""Quick check of a training corpus, on a sample of passages."""
+"""Quick check of a training corpus, based on a sample of passages."""
 
 from collections.abc import Iterator
 
@@ -13,11 +13,11 @@ from mtcli.data.quality.stored_pairs import StoredPairs
 MIN_PAIRS = 1_000  # smaller corpora are not checked; training warns about their size
 _SAMPLE_PAIRS = 4_000
 _PASSAGE = 500  # consecutive pairs, so that shifts can be found
-_MIN_SHARE = 0.01  # of the sampled pairs; rarer problems are left to `mtcli check`
+_MIN_SHARE = 0.01  # share of the sampled pairs; only `mtcli check` reports rarer problems
 
 
 def quick_warnings(corpus: Corpus) -> Iterator[str]:
-    """Yield warnings about frequent problems of a corpus, found in a sample of limited size."""
+    """Yield warnings about frequent problems in a sample of the corpus."""
     if len(corpus) < MIN_PAIRS:
         return
     rows = _sample_rows(len(corpus))
@@ -31,7 +31,7 @@ def quick_warnings(corpus: Corpus) -> Iterator[str]:
 
 
 def _sample_rows(n_pairs: int) -> NDArray[np.int64]:
-    """Return all rows, or those of random passages in order."""
+    """Return all rows of a small corpus, or the rows of random passages in order."""
     if n_pairs <= _SAMPLE_PAIRS:
         return np.arange(n_pairs)
     n_passages = _SAMPLE_PAIRS // _PASSAGE

@@ -13,19 +13,19 @@ Scores = NDArray[np.float16] | NDArray[np.float32]  # [lines, offsets]
 
 _LINES_PER_STEP = 5
 _STEPS_AT_ONCE = 20_000
-_MAX_LINE_SCORE = 4.0  # a single line must not decide
+_MAX_LINE_SCORE = 4.0  # limits the influence of a single line
 _SWITCH_COST = 12.0
 _MIN_SHIFT_EVIDENCE, _MIN_SHIFT_LINES = 40.0, 8
 _MIN_UNRELATED_EVIDENCE, _MIN_UNRELATED_LINES = 100.0, 30
-_REFINED_LINES = 30  # on each side of a boundary
+_REFINED_LINES = 30  # lines to examine before and after a boundary
 _UNRELATED = len(OFFSETS)  # the state in which no offset fits
 
 
 @dataclass(frozen=True)
 class Segment:
-    """Source lines `start` to `end` whose translations are `offset` lines further down.
+    """Source lines from `start` to `end` whose translations are `offset` lines further down.
 
-    `offset` is None if no offset fits.
+    `offset` is None if the translations are not found at any offset.
     """
 
     start: int
@@ -34,14 +34,14 @@ class Segment:
 
     @property
     def is_aligned(self) -> bool:
-        """Whether each line stands beside its translation."""
+        """Whether each line is next to its translation."""
         return self.offset == 0
 
 
 def find_segments(scores: Scores) -> list[Segment]:
-    """Return the segments of a corpus, given the scores of all lines and offsets [lines, O].
+    """Return the segments of a corpus, given the scores of all lines and offsets [lines, offsets].
 
-    There is one segment with offset 0 if the corpus is aligned throughout.
+    A corpus that is aligned throughout has one segment, with offset 0.
     """
     segments = list(_refined(_viterbi(_summed(scores)), scores))
     return _merged(
@@ -50,7 +50,7 @@ def find_segments(scores: Scores) -> list[Segment]:
 
 
 def _summed(scores: Scores) -> Doubles:
-    """Return the sums over steps of several lines, with a column for unrelated lines."""
+    """Return sums of scores over steps of several lines, with a column for unrelated lines."""
     n_lines = _STEPS_AT_ONCE * _LINES_PER_STEP
     sums = []
     for start in range(0, len(scores), n_lines):
@@ -63,7 +63,7 @@ def _summed(scores: Scores) -> Doubles:
 
 
 def _viterbi(sums: Doubles) -> list[Segment]:
-    """Return the best sequence of states, with a cost for each change of the state."""
+    """Return the segments of the best state sequence; each change of state has a cost."""
     n_states = sums.shape[1]
     states = np.arange(n_states)
     total = np.full(n_states, -_SWITCH_COST)
@@ -96,7 +96,7 @@ def _offset(state: int) -> int | None:
 
 
 def _line_scores(scores: Scores, start: int, end: int, offset: int | None) -> Doubles:
-    """Return the clipped scores of lines at an offset."""
+    """Return the clipped scores of lines at `offset`, or zeros if `offset` is None."""
     if offset is None:
         return np.zeros(end - start)
     column = scores[start:end, offset + MAX_OFFSET].astype(np.float64)
@@ -118,7 +118,7 @@ def _refined(segments: list[Segment], scores: Scores) -> Iterator[Segment]:
 
 
 def _accepted(segment: Segment, scores: Scores) -> Segment:
-    """Return the segment; assume that it is aligned if the evidence against that is weak."""
+    """Return the segment, with offset 0 if there is little evidence for a different offset."""
     if segment.is_aligned:
         return segment
     fits = _line_scores(scores, segment.start, segment.end, segment.offset)
@@ -132,7 +132,7 @@ def _accepted(segment: Segment, scores: Scores) -> Segment:
 
 
 def _merged(segments: list[Segment]) -> list[Segment]:
-    """Return the segments; neighbors with the same offset become one."""
+    """Merge consecutive segments that have the same offset."""
     merged: list[Segment] = []
     for segment in segments:
         if merged and merged[-1].offset == segment.offset:

@@ -1,4 +1,4 @@
-"""Pairs of a corpus in a temporary file, with blank lines, so that they can be read repeatedly."""
+"""Pairs of a corpus, including blank lines, in temporary files that can be read repeatedly."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ from mtcli.errors import DataError
 
 OnRead = Callable[[int], None]  # number of pairs read so far
 
-_LINE_FORMATS = (": two text files", ": TSV", ": JSON Lines")  # in the description of a file
+_LINE_FORMATS = (": two text files", ": TSV", ": JSON Lines")  # as in file descriptions
 _READ_SIZE = 1 << 20
 
 
 @dataclass(frozen=True)
 class FileMarks:
-    """Marks at the ends of lines or at the start of a file, which mtcli ignores."""
+    """Byte order mark and CR LF line endings in a file; mtcli ignores both."""
 
     name: str
     has_byte_order_mark: bool
@@ -28,7 +28,7 @@ class FileMarks:
 
 @dataclass(frozen=True)
 class StoredPairs:
-    """All pairs of a corpus."""
+    """All pairs of a corpus, in blocks."""
 
     sources: LineStore
     targets: LineStore
@@ -39,7 +39,7 @@ class StoredPairs:
 
     @classmethod
     def of(cls, rows: Iterable[Row], on_read: OnRead = lambda _: None) -> "StoredPairs":
-        """Store the first two lines of each row."""
+        """Store the source and target of each row."""
         sources, targets = LineStore(), LineStore()
         starts = []
         for block in aligned_blocks(rows):
@@ -51,7 +51,7 @@ class StoredPairs:
 
     @property
     def ranges(self) -> list[tuple[int, int]]:
-        """First row and end of each block."""
+        """Start and end row of each block."""
         return list(zip(self.starts, (*self.starts[1:], len(self)), strict=True))
 
     def rows(self) -> Iterator[tuple[str, str]]:
@@ -65,14 +65,14 @@ class StoredPairs:
 
 @dataclass(frozen=True)
 class CheckedCorpus:
-    """A corpus to be checked."""
+    """A corpus that has been read for checking."""
 
     name: str
     pairs: StoredPairs
     languages: Languages
     files: tuple[Path, ...]
     marks: tuple[FileMarks, ...]
-    n_lines: tuple[int, int] | None  # of the two sides, if they differ
+    n_lines: tuple[int, int] | None  # source and target lines; None if the numbers are equal
 
 
 def read_checked(
@@ -96,7 +96,7 @@ def read_checked(
 
 
 def _until_unequal(rows: Iterable[Row], errors: list[UnequalLinesError]) -> Iterator[Row]:
-    """Yield rows; if one file ends before the other, append the error to `errors` and stop."""
+    """Yield rows. If one file ends before the other, append the error to `errors` and stop."""
     try:
         yield from rows
     except UnequalLinesError as error:
@@ -104,7 +104,7 @@ def _until_unequal(rows: Iterable[Row], errors: list[UnequalLinesError]) -> Iter
 
 
 def _find_marks(opened: OpenedCorpus) -> Iterator[FileMarks]:
-    """Yield the files of line-based formats that have marks to remove."""
+    """Yield the marks of files in line-based formats; skip files without marks."""
     if not any(kind in text for text in opened.descriptions for kind in _LINE_FORMATS):
         return
     for path in opened.files:

@@ -1,4 +1,4 @@
-"""Result of a check as text for the terminal."""
+"""Format the result of a check as text for the terminal."""
 
 from collections.abc import Iterator
 
@@ -37,7 +37,7 @@ def _lines(result: CheckResult) -> Iterator[str]:
     if result.worst:
         yield ""
         yield f"worst pairs: {len(result.worst)} with very low alignment scores"
-        yield "  Read them: they are probably not translations. --fix keeps them."
+        yield "  Review them: they are probably not translations. --fix keeps them."
         for example in result.worst:
             yield from _example(example)
     for text in result.skipped:
@@ -48,7 +48,7 @@ def _lines(result: CheckResult) -> Iterator[str]:
 
 
 def format_fix(result: FixResult) -> str:
-    """Return a line about a cleaned corpus."""
+    """Return one line that describes a cleaned corpus."""
     return (
         f"{result.source} and {result.target}: {result.n_kept:,} pairs; {result.removed} lists "
         f"{result.n_removed:,} removed and {result.n_changed:,} changed pairs"
@@ -56,7 +56,7 @@ def format_fix(result: FixResult) -> str:
 
 
 def summary(result: CheckResult) -> str:
-    """Return a line with the number of problems and notes."""
+    """Return one line with the number of problems and notes."""
     n_problems = len(result.problems)
     n_notes = len(result.findings) - n_problems
     problems = f"{n_problems} kinds of problems" if n_problems != 1 else "1 kind of problem"
@@ -65,7 +65,7 @@ def summary(result: CheckResult) -> str:
 
 
 def _histogram(source: LengthStats, target: LengthStats) -> Iterator[str]:
-    """Yield one line per length class; empty classes at both ends are left out."""
+    """Yield one line per length class; skip empty classes at both ends."""
     rows = list(zip(length_class_labels(), source.histogram, target.histogram, strict=True))
     used = [i for i, (_, first, second) in enumerate(rows) if first or second]
     if not used:

@@ -1,4 +1,4 @@
-"""Hashed words of lines, computed with array operations."""
+"""Split lines into hashed words with array operations."""
 
 import unicodedata
 from collections.abc import Sequence
@@ -8,10 +8,10 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-_STEM = 6  # characters; longer words are cut, so that most inflected forms agree
-_TABLE_SIZE = 0x30000  # code points with a separate entry; the rest of Unicode is Han or rare
-OTHER, WORD, MARK, UNSPACED = range(4)  # kinds of characters
-MAX_CHARACTERS = 2_000  # the rest of a line does not count in statistics
+_STEM = 6  # characters at the start of a word that are hashed: most inflected forms share them
+_TABLE_SIZE = 0x30000  # code points in the table of kinds; higher ones use its last entry
+OTHER, WORD, MARK, UNSPACED = range(4)  # kinds of characters; MARK is punctuation or a symbol
+MAX_CHARACTERS = 2_000  # characters at the start of a line that are used
 # Scripts without spaces between words: first and last code point.
 _UNSPACED_RANGES = (
     (0x0E00, 0x0EFF),  # Thai, Lao
@@ -70,11 +70,11 @@ def mix(values: Hashes) -> Hashes:
 
 @dataclass(frozen=True)
 class TextBlock:
-    """Lines as arrays of characters, in lower case; the end of very long lines is missing."""
+    """Lines as arrays of characters, in lower case and cut to `MAX_CHARACTERS`."""
 
     codes: NDArray[np.uint32]  # code points; each line is followed by LF
     kinds: NDArray[np.uint8]  # OTHER, WORD, MARK or UNSPACED
-    line_ends: Array  # positions of the LF
+    line_ends: Array  # positions of the LF characters
 
     @classmethod
     def of(cls, lines: Sequence[str]) -> "TextBlock":
@@ -89,19 +89,19 @@ class TextBlock:
 
     @property
     def is_letter(self) -> NDArray[np.bool_]:
-        """Whether each character is a letter or a mark on a letter."""
+        """Whether each character is part of a word and not an ASCII digit."""
         is_digit = (self.codes >= ord("0")) & (self.codes <= ord("9"))
         is_letter: NDArray[np.bool_] = (self.kinds == WORD) | (self.kinds == UNSPACED)
         return is_letter & ~is_digit
 
     def rows(self, positions: Array) -> Array:
-        """Return the line numbers of characters."""
+        """Return the line numbers of the characters at `positions`."""
         return np.searchsorted(self.line_ends, positions)
 
 
 @cache
 def _kinds() -> NDArray[np.uint8]:
-    """Return the kind of each code point: part of a word, mark, letter without spaces, or other."""
+    """Return the kind of each code point: OTHER, WORD, MARK or UNSPACED."""
     kinds = np.full(_TABLE_SIZE, OTHER, np.uint8)
     for code in range(_TABLE_SIZE):
         category = unicodedata.category(chr(code))[0]
@@ -116,10 +116,10 @@ def _kinds() -> NDArray[np.uint8]:
 
 
 def tokenize(text: TextBlock) -> Tokens:
-    """Return the tokens of lines.
+    """Return the tokens of all lines.
 
-    A token is the start of a word, a punctuation mark, or, in scripts without spaces, two
-    neighboring characters. Case does not matter.
+    A token is the start of a word, a punctuation mark or, in scripts without spaces, two
+    consecutive characters. Case is ignored.
     """
     is_word = text.kinds == WORD
     is_start = is_word.copy()
@@ -132,10 +132,10 @@ def tokenize(text: TextBlock) -> Tokens:
 
 
 def _hash(text: TextBlock, is_start: NDArray[np.bool_], starts: Array) -> Hashes:
-    """Return the hash of each token: the sum of hashes of its characters and their positions."""
+    """Return the hash of each token: the sum of the hashes of its characters and positions."""
     codes, kinds = text.codes, text.kinds
     positions = np.arange(len(codes)) - starts[np.maximum(np.cumsum(is_start) - 1, 0)]
-    has_pair = np.zeros(len(codes), bool)  # the next character belongs to the same token
+    has_pair = np.zeros(len(codes), bool)  # whether the next character is in the same token
     has_pair[:-1] = (kinds[:-1] == UNSPACED) & (kinds[1:] == UNSPACED)
     wide = codes.astype(np.uint64)
     keys = wide * _CODE_FACTOR + positions.astype(np.uint64) * _POSITION_FACTOR
