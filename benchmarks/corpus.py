@@ -176,7 +176,7 @@ def start_run(arguments: list[str], folder: Path, checkout: Path | None = None) 
 
 
 def sample_memory(process: subprocess.Popen[str], samples: list[tuple[float, float]]) -> None:
-    """Add the time and the memory of the process and its children to `samples` until it ends."""
+    """Add the time and memory use of a process and its children to `samples` until it ends."""
     while process.poll() is None:
         total = sum(map(_private_memory, _process_tree(process.pid)))
         samples.append((time.perf_counter(), total / 1e3))

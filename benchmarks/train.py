@@ -1,4 +1,4 @@
-"""Compare training steps with Hugging Face: speed per CPU second, FLOP utilization, memory use.
+"""Compare training steps with Hugging Face: speed, FLOP utilization and memory use.
 
     python benchmarks/train.py train.en train.de --hugging-face PYTHON [--rounds 7] [--core 1]
 
@@ -61,7 +61,7 @@ class Worker:
         return self.process.stdout.readline()
 
     def train(self) -> dict[str, float]:
-        """Train for `N_STEPS`; return time, tokens, positions and memory."""
+        """Train for `N_STEPS`; return time, tokens, positions and memory use."""
         measured: dict[str, float] = json.loads(self.ask(str(N_STEPS)))
         return measured
 
@@ -111,7 +111,7 @@ def write_ids(source: Path, target: Path, path: Path) -> EncodedCorpus:
 def flops_per_token(corpus: EncodedCorpus) -> float:
     """Return the mean number of floating-point operations per token, without padding.
 
-    Each token needs two operations per weight, plus attention; the backward pass costs twice as
+    Each token needs two operations per weight, plus attention. The backward pass costs twice as
     much as the forward pass.
     """
     d_model, d_feed_forward, n_layers, vocab_size = 256, 1024, 3, 8000

@@ -169,7 +169,7 @@ def test_the_longest_pair_that_positions_allow_is_scored(copying_model, options)
     [[longest, overlong]] = scorer.score_groups([[Pair(line, line), Pair("mag", line + " mag")]])
     assert longest.log_prob == pytest.approx(0, abs=1e-3)  # the model copies its source
     assert (overlong.is_overlong, overlong.log_prob, overlong.tokens) == (True, -math.inf, ())
-    with pytest.raises(EngineError, match=r"max_pieces=127 is more than the model's 126"):
+    with pytest.raises(EngineError, match=r"max_pieces=127 exceeds the model's limit of 126"):
         PairScorer(loaded, max_pieces=127)
 
 

@@ -81,7 +81,7 @@ def _check_decoder_only(config: DecoderOnlyConfig) -> Iterator[str]:
         )
     if config.window is not None:
         yield (
-            "CTranslate2's language models do not apply a window to the tokens of the prompt "
+            "CTranslate2's language models do not apply a window to prompt tokens "
             f"(model.window={config.window})"
         )
     if config.tied_embeddings != "all":

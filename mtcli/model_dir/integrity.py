@@ -99,7 +99,7 @@ def _checksum_of_all(metadata: Metadata, digests: Metadata, arrays: Arrays) -> s
 
 
 def _config_digest_if_valid(path: Path) -> str | None:
-    """Return the digest, or None if the file is invalid, because users may edit it in training."""
+    """Return the digest, or None if the file is invalid (users may edit it during training)."""
     try:
         return _config_digest(path)
     except CheckpointError:

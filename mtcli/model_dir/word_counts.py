@@ -23,7 +23,7 @@ _SIDES = ("source", "target")
 
 @dataclass(frozen=True)
 class CountedText:
-    """Metadata of the file. Field names are part of the file format."""
+    """Metadata of word_counts.safetensors. Field names are part of the file format."""
 
     n_pairs: int | None  # training pairs; None if unknown because the corpus is streamed
     n_counted: int  # pairs whose words were counted: all pairs or a sample
@@ -108,7 +108,7 @@ def load_word_counts(model: Path) -> TrainingWords | None:
     except (OSError, SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise CheckpointError(
             f"{path} is damaged or was not written by mtcli: {error}",
-            hint=f"{COPY_AGAIN}, or remove the file, which only `evaluate --analysis` uses",
+            hint=f"{COPY_AGAIN}; or remove the file, which only `evaluate --analysis` uses",
         ) from error
     return TrainingWords(text, *sides)
 

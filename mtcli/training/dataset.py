@@ -1,4 +1,4 @@
-"""Dataset of a run: training set and dev sets, including how dev sets score a model."""
+"""Dataset of a run: the training set, and dev sets that score a model."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -176,7 +176,7 @@ def split_dev_sets(encoded: EncodedCorpus, dev: Corpus, n_scored: int) -> tuple[
             continue  # no pairs were held out from this corpus
         if not len(rows):
             raise DataError(
-                f"all pairs of the dev set {name or UNNAMED} are longer than data.max_length",
+                f"all pairs in the dev set {name or UNNAMED} are longer than data.max_length",
                 hint="raise data.max_length, or remove this dev set",
             )
         scored = dev.take(text_rows[:n_scored])

@@ -345,4 +345,5 @@ def _describe_dev_sets(run: Run) -> list[str]:
     sizes = ", ".join(f"{dev_set.name} ({len(dev_set.encoded):,} pairs)" for dev_set in sets)
     metric = metric_label(run.config.train.metric)
     scores = {"mean": "mean of all sets", "worst": "worst set", "first": "first set"}[rule]
-    return [f"dev sets: {sizes}", f"  the {scores} counts ({metric}, train.dev_rule={rule})"]
+    selection = f"  weights are selected by the {scores} ({metric}, train.dev_rule={rule})"
+    return [f"dev sets: {sizes}", selection]

@@ -1,7 +1,7 @@
 """Preparation of the training data: read, split, train the vocabulary, encode.
 
-Each stage stores its result in the cache. A resumed run, or another run with the same data and
-vocabulary, can therefore skip it.
+Each stage stores its result in the cache, so that a resumed run, or another run with the same data
+and vocabulary, can reuse it.
 """
 
 import hashlib

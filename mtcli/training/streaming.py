@@ -1,4 +1,4 @@
-"""Preparation of a run that streams its corpus, which reads only the first pairs in advance."""
+"""Preparation of a run that streams its corpus. Only the first pairs are read in advance."""
 
 import hashlib
 from dataclasses import dataclass

@@ -132,7 +132,7 @@ def _choose_max_pieces(loaded: LoadedEngine, wanted: int | None) -> int:
     limit = None if n_positions is None else n_positions - 1  # one position is for EOS or BOS
     if wanted is not None and limit is not None and wanted > limit:
         raise EngineError(
-            f"max_pieces={wanted} is more than the model's {limit}",
+            f"max_pieces={wanted} exceeds the model's limit of {limit}",
             hint=f"use at most {limit}, or --engine torch (unless positions are learned)",
         )
     return wanted or min(loaded.search.max_length, limit or loaded.search.max_length)
@@ -212,7 +212,7 @@ class _Group(Group[PairScore]):
         return self.n_unfinished == 0
 
     def start_batches(self) -> Iterator[Wait]:
-        """Start the batches one by one; yield a function that waits for the results of each."""
+        """Start the batches one by one; for each, yield a function that waits for its results."""
         return map(self._submit, self._batches())
 
     def _batches(self) -> Iterator[list[int]]:

@@ -98,7 +98,7 @@ class Ct2Engine(Engine):
         return self.submit_scoring(pairs)()
 
     def submit_scoring(self, pairs: list[PiecePair]) -> Callable[[], TokenScores]:
-        """Start to score pairs in a CTranslate2 thread; return a function that waits for it."""
+        """Start scoring in a CTranslate2 thread; return a function that waits for the result."""
         with _convert_errors():
             pending = self._model.score_batch(
                 [list(source.pieces) for source, _ in pairs],
@@ -200,7 +200,7 @@ class Ct2Generator(Ct2Engine):
         return partial(_collect_generated, [pending[i] for i in range(len(sources))])
 
     def submit_scoring(self, pairs: list[PiecePair]) -> Callable[[], TokenScores]:
-        """Start to score pairs in a CTranslate2 thread; return a function that waits for it."""
+        """Start scoring in a CTranslate2 thread; return a function that waits for the result."""
         with _convert_errors():
             pending = self._model.score_batch(
                 [[*source.pieces, _EOS, _BOS, *pieces, _EOS] for source, pieces in pairs],
