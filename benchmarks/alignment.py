@@ -1,8 +1,8 @@
 """Alignment error rate: python benchmarks/alignment.py MODEL SOURCE TARGET ALIGNMENT.
 
-ALIGNMENT is the true alignment in Pharaoh format. The model is forced to output TARGET, and the
-alignment is the one of `mtcli translate --alignment`. For the torch engine, the script also prints
-the error rate of each layer and head.
+ALIGNMENT is the gold alignment in Pharaoh format. The model is forced to output TARGET, and the
+words are aligned as in `mtcli translate --alignment`. For the torch engine, the script also prints
+the error rate for each layer and head.
 """
 
 import sys
@@ -50,7 +50,7 @@ def forced_alignments(translator: Translator, pairs: list[tuple[str, str]]) -> I
 
 
 def main() -> None:
-    """Print the error rates."""
+    """Print the error rate of each engine, then of each layer and head."""
     model, *files = sys.argv[1:]
     source, target, alignment = (
         Path(file).read_text(encoding="utf-8").splitlines() for file in files

@@ -6,14 +6,14 @@
 The widths are chosen so that all systems have about as many parameters as the transformer in
 --like.
 
-1. All systems take turns to train a few steps, in one thread. The measured speed determines how
-   many steps each system trains in --minutes, regardless of the machine's load later.
-2. `mtcli train` trains each system for that number of steps, in one thread on a separate core;
-   --at-once systems train at a time.
-3. All systems translate the test set, interleaved: torch engine, beam 4, one thread.
+1. All systems take turns training a few steps, in one thread. The measured speed determines how
+   many steps fit into --minutes for each system, regardless of later load on the machine.
+2. `mtcli train` trains each system for that number of steps, in one thread on a separate core. It
+   trains --at-once systems at a time.
+3. All systems take turns translating the test set: torch engine, beam 4, one thread.
 
-Results that are already in --out are reused; different minutes or files require a different --out.
-Writes results.json, table.md and, if matplotlib is installed, chart.svg.
+Results that are already in --out are reused, so different --minutes or files require another --out.
+The script writes results.json, table.md and, if matplotlib is installed, chart.svg.
 """
 
 import argparse
@@ -139,7 +139,7 @@ def model_path(out: Path, name: str) -> Path:
 def load_or_make(
     path: Path, keys: Iterable[str], make: Callable[[], dict[str, Any]]
 ) -> dict[str, Any]:
-    """Return the content of `path` if it has all `keys`, otherwise make and save it."""
+    """Return the contents of `path` if they have all `keys`; otherwise, make and save them."""
     tree: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     if not tree.keys() >= set(keys):
         tree = make()
@@ -213,7 +213,7 @@ def time_steps(systems: dict[str, Config]) -> dict[str, Any]:
 
 
 def train(config: Config, steps: int, out: Path, core: int) -> dict[str, Any]:
-    """Train a system on one core; return its number of steps and its peak memory."""
+    """Train a system on one core; return the number of steps and the peak memory use."""
     result_path = out.with_suffix(".json")
     if not result_path.exists():
         settings = {"steps": steps, "validate_every": 200, "validate_pairs": 200}

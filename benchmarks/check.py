@@ -1,10 +1,10 @@
-"""Bars of `mtcli check`: shifted corpora, seeded damage, time and memory.
+"""Benchmarks of `mtcli check`: shifted corpora, seeded damage, time and memory use.
 
 python benchmarks/check.py shifts --multi30k DIR [--trials 20]
 python benchmarks/check.py damage --multi30k DIR
 python benchmarks/check.py speed --multi30k DIR [--pairs 1000000]
 
-DIR has train.en, train.de, test_2016_flickr.en and test_2016_flickr.de.
+DIR contains train.en, train.de, test_2016_flickr.en and test_2016_flickr.de.
 """
 
 import argparse
@@ -24,8 +24,8 @@ from mtcli.data.quality.overlap import OverlapIndex
 from mtcli.data.quality.stored_pairs import StoredPairs
 
 DEMO = Path(__file__).parent.parent / "data" / "demo"
-MAX_DISTANCE = 20  # lines between the named and the true place
-SHIFTED = 500  # lines of a shift that ends again
+MAX_DISTANCE = 20  # lines between the reported position and the true position
+SHIFTED = 500  # lines in a shift that ends before the end of the corpus
 DAMAGED_SHARE = 0.01
 
 Pairs = tuple[list[str], list[str]]
@@ -43,7 +43,7 @@ def read_pairs(stem: Path) -> Pairs:
 
 
 def encipher(lines: list[str], seed: int) -> list[str]:
-    """Replace each letter by a letter of another script."""
+    """Replace each letter with a letter from another script."""
     letters = sorted({c for line in lines for c in line.lower() if c.isalpha()})
     other = [chr(code) for code in (*range(0x10D0, 0x10F1), *range(0x0531, 0x0557))]
     random.Random(seed).shuffle(other)
@@ -52,12 +52,12 @@ def encipher(lines: list[str], seed: int) -> list[str]:
 
 
 def check(pairs: Pairs, overlap: OverlapIndex | None = None) -> Analysis:
-    """Return the analysis of a corpus."""
+    """Analyze a corpus as `mtcli check` does."""
     return analyze(StoredPairs.of(zip(*pairs, strict=True)), overlap, lambda *_: None)
 
 
 def shift(pairs: Pairs, start: int, end: int | None, side: int) -> Pairs:
-    """Delete line `start` of one side and, on the other side, line `end` or the last line."""
+    """Delete line `start` from one side and line `end` (default: the last) from the other."""
     copy = list(pairs[0]), list(pairs[1])
     del copy[side][start]
     if end is None:
@@ -75,13 +75,13 @@ def shuffle(pairs: Pairs, rng: random.Random) -> Pairs:
 
 
 def shift_trials(name: str, pairs: Pairs, n_trials: int) -> None:
-    """Print how many shifts were found, and how many clean corpora raised an alarm."""
+    """Print how many shifts were found, and how many clean corpora caused a false alarm."""
     rng = random.Random(17)
     n_lines = len(pairs[0])
     found = {"to the end": 0, f"for {SHIFTED} lines": 0}
     n_alarms = 0
     for trial in range(n_trials):
-        # A random order of the same pairs is another clean corpus.
+        # The same pairs in random order form another clean corpus.
         n_alarms += bool(check(shuffle(pairs, rng) if trial else pairs).misaligned)
         for label in found:
             last = n_lines * 9 // 10 - (SHIFTED if label.startswith("for") else 0)
@@ -117,7 +117,7 @@ def run_shifts(options: argparse.Namespace) -> None:
 
 
 def run_damage(options: argparse.Namespace) -> None:
-    """Damage 1 % of the lines in each way, one way at a time; print a table of the results."""
+    """Damage 1% of the lines with one kind of damage at a time; print a table of the results."""
     test = read_pairs(options.multi30k / "test_2016_flickr")
     print("| corpus | damage | finding | seeded | found | other lines newly flagged |")
     print("| --- | --- | --- | ---: | ---: | ---: |")
@@ -165,7 +165,7 @@ def _flagged(analysis: Analysis) -> set[int]:
 
 
 class Damages:
-    """Functions that return a damaged pair instead of the pair in a row."""
+    """Functions that return a damaged version of the pair in a given row."""
 
     def __init__(self, pairs: Pairs, test: Pairs, rows: set[int]) -> None:
         self._source, self._target = pairs
@@ -175,7 +175,7 @@ class Damages:
         self._rng = random.Random(6)
 
     def kinds(self) -> dict[str, tuple[str, Damage]]:
-        """Return each kind of damage: the finding that must report it, and a function."""
+        """Return, for each kind of damage, the finding that should report it and its function."""
         recoded = "für".encode().decode("cp1252")
         return {
             "repeats an earlier pair": ("duplicates", self._repeat_pair),
@@ -223,7 +223,7 @@ class Damages:
 
 
 def third_language(pairs: Pairs, lines: list[str]) -> dict[str, tuple[str, Damage]]:
-    """Return a damage with lines in a language that neither side has."""
+    """Return a kind of damage that replaces targets with `lines` in a third language."""
     rng = random.Random(7)
     return {
         "target is an English line": (
@@ -234,7 +234,7 @@ def third_language(pairs: Pairs, lines: list[str]) -> dict[str, tuple[str, Damag
 
 
 def write_varied(pairs: Pairs, n_pairs: int, directory: Path) -> list[str]:
-    """Write `n_pairs` pairs: random lines with two made-up names in front."""
+    """Write `n_pairs` random pairs, each with a made-up name in front; return the paths."""
     rng = random.Random(1)
     names = [f"{a}{b}" for a in ("Ba", "Do", "Ka", "Lu", "Mo", "Ro") for b in ("ban", "dor", "fel")]
     paths = [directory / "large.en", directory / "large.de"]
@@ -248,7 +248,7 @@ def write_varied(pairs: Pairs, n_pairs: int, directory: Path) -> list[str]:
 
 
 def tree_memory(process: int) -> int:
-    """Return the memory of a process and its children in kB; shared pages count once (PSS)."""
+    """Return the memory use of a process and its children in kB (PSS: shared pages count once)."""
     total = 0
     children = subprocess.run(["pgrep", "-P", str(process)], capture_output=True, text=True)
     for number in (process, *map(int, children.stdout.split())):
@@ -261,7 +261,7 @@ def tree_memory(process: int) -> int:
 
 
 def run_speed(options: argparse.Namespace) -> None:
-    """Print time and memory of `mtcli check` on a large corpus."""
+    """Print the time and memory use of `mtcli check` on a large corpus."""
     with tempfile.TemporaryDirectory() as directory:
         pairs = read_pairs(options.multi30k / "train")
         names = write_varied(pairs, options.pairs, Path(directory))
@@ -283,7 +283,7 @@ def run_speed(options: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Run one of the benchmarks."""
+    """Parse the arguments and run one of the benchmarks."""
     parser = argparse.ArgumentParser()
     parser.add_argument("benchmark", choices=("shifts", "damage", "speed"))
     parser.add_argument("--multi30k", type=Path, required=True)

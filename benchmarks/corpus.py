@@ -1,13 +1,13 @@
-"""Measure the time and memory from the command to the first step, for large and small corpora.
+"""Measure time and memory use from the command to the first step, for large and small corpora.
 
     python benchmarks/corpus.py train.en train.de [--pairs 5000000] [--rounds 3] [--other CHECKOUT]
 
-The large corpus consists of the lines of SOURCE and TARGET in random order, each with a random
-number. All runs use an existing SentencePiece model; the training of the vocabulary is measured
-separately. The baseline only reads both files and encodes all lines with SentencePiece on
-all cores. Memory is the private memory (RssAnon) of all processes, sampled every 10 ms.
+The large corpus consists of lines from SOURCE and TARGET in random order, each with a random
+number. All runs use an existing SentencePiece model, because vocabulary training is measured
+separately. The baseline only reads both files and encodes all lines with SentencePiece on all
+cores. Memory use is the private memory (RssAnon) of all processes, sampled every 10 ms.
 
-With --other, the time and memory for 20,000 pairs are compared with those of a different checkout.
+With --other, time and memory use for 20,000 pairs are compared with those of another checkout.
 """
 
 import argparse
@@ -42,7 +42,7 @@ SMALL, COMPARED = 5_000, 20_000  # pairs
 
 @dataclass(frozen=True)
 class Start:
-    """Time and memory of a run until its first step."""
+    """Time and memory use of a run until its first step."""
 
     seconds: float
     memory: float  # peak private memory in MB
@@ -73,7 +73,7 @@ def main() -> None:
 def measure_large(
     large: list[str], small: list[str], model: Path, folder: Path, rounds: int
 ) -> None:
-    """Print the start-up time for a large corpus, relative to the baseline, and the memory."""
+    """Print the memory use and the start-up time, relative to the baseline, for a large corpus."""
     own = ["--set", f"tokenizer.model={model}"]
     baselines, cold, warm = [], [], []
     for _ in range(rounds):
@@ -93,7 +93,7 @@ def measure_large(
 
 
 def compare_versions(pairs: list[str], folder: Path, other: Path, rounds: int) -> None:
-    """Print the time and memory for two text files, in this and in the other checkout."""
+    """Print time and memory use with two text files, for this checkout and the other one."""
     here, there = [], []
     for _ in range(rounds):
         here.append(start_run(pairs, folder))
@@ -176,7 +176,7 @@ def start_run(arguments: list[str], folder: Path, checkout: Path | None = None) 
 
 
 def sample_memory(process: subprocess.Popen[str], samples: list[tuple[float, float]]) -> None:
-    """Add the time and the memory of the process and its children to `samples` until it ends."""
+    """Add the time and memory use of a process and its children to `samples` until it ends."""
     while process.poll() is None:
         total = sum(map(_private_memory, _process_tree(process.pid)))
         samples.append((time.perf_counter(), total / 1e3))

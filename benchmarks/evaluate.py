@@ -1,13 +1,12 @@
-"""CPU time and memory of scoring, compared with sacreBLEU, and of `mtcli evaluate` with a model.
+"""CPU time and memory use of scoring, compared with sacreBLEU, and of `mtcli evaluate`.
 
 python benchmarks/evaluate.py scoring REFERENCE [--lines N] [--rounds N]
 python benchmarks/evaluate.py model MODEL SOURCE REFERENCE [--rounds N]
 
-`scoring` repeats the lines of REFERENCE, makes a system output from them by dropping, swapping and
-changing words, and computes BLEU, chrF, chrF++ and TER with confidence intervals: mtcli in one run,
-the sacrebleu command in the two runs that it needs. `model` compares `mtcli evaluate` with
-`mtcli translate` followed by scoring the file. Programs take turns; ratios are medians of the
-ratios within a round.
+`scoring` repeats the lines in REFERENCE, creates a system output by dropping and swapping words,
+and computes BLEU, chrF, chrF++ and TER with confidence intervals. mtcli needs one run, the
+sacrebleu command two. `model` compares `mtcli evaluate` with `mtcli translate` followed by scoring
+the output file. The programs alternate, and the reported ratio is the median over all rounds.
 """
 
 import argparse
@@ -29,7 +28,7 @@ METRICS = ("bleu", "chrf", "chrf++", "ter")
 
 @dataclass(frozen=True)
 class Usage:
-    """Resources that a process used."""
+    """CPU time, peak memory use and output of a process."""
 
     cpu_seconds: float
     peak_megabytes: float
@@ -50,7 +49,7 @@ def measure(command: list[object]) -> Usage:
 
 
 def total(usages: list[Usage]) -> Usage:
-    """Return the CPU time of all processes together, and the largest peak."""
+    """Return the total CPU time, the highest peak memory use and the joined output."""
     return Usage(
         sum(usage.cpu_seconds for usage in usages),
         max(usage.peak_megabytes for usage in usages),
@@ -65,7 +64,7 @@ def write_texts(reference: Path, n_lines: int, directory: Path) -> tuple[Path, P
     paths = directory / "output", directory / "reference"
     with paths[0].open("w") as output, paths[1].open("w") as target:
         for i in range(n_lines):
-            # Shuffled words make all lines different.
+            # Shuffle the words of repeated lines, so that all lines differ.
             words = lines[i % len(lines)].split()
             if i >= len(lines):
                 random_.shuffle(words)
@@ -101,7 +100,7 @@ def compare_scoring(arguments: argparse.Namespace) -> None:
 
 
 def compare_model(arguments: argparse.Namespace) -> None:
-    """Compare `mtcli evaluate` with `mtcli translate` and scoring of the file."""
+    """Compare `mtcli evaluate` with `mtcli translate` followed by scoring the output file."""
     model, source, reference = arguments.model, arguments.source, arguments.reference
     with tempfile.TemporaryDirectory() as name:
         output = Path(name) / "output"

@@ -1,7 +1,7 @@
 """Translate with the weights of an mtcli model in Hugging Face transformers.
 
-Batches are sorted by length and translated with `generate`. M2M100 has the same layers as mtcli's
-pre-norm transformer; its position tables are replaced with those of mtcli.
+Lines are sorted by length and translated in batches with `generate`. M2M100 has the same layers as
+mtcli's pre-norm transformer, and its position tables are replaced with mtcli's.
 
 python benchmarks/hugging_face.py MODEL SOURCE TARGET BEAM_SIZE
 (in an environment with torch, transformers, sentencepiece, safetensors and pyyaml)

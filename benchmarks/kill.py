@@ -2,9 +2,9 @@
 
     python benchmarks/kill.py [--kills 50] [--mixed]
 
-The run is small, but uses all features with state or randomness: dropout, subword sampling, word
-dropout, accumulation, early stopping, averages. With --mixed, it also mixes two corpora with
-weights, tags and directions, and has two dev sets.
+The run is small, but uses all features that have state or randomness: dropout, subword sampling,
+word dropout, accumulation, early stopping and averages. With --mixed, it also mixes two corpora
+with weights, tags and directions, and has two dev sets.
 
 A killed run is restarted with the same call. The final weights and the log (without times) are
 compared with those of an uninterrupted run.

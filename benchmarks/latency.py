@@ -1,4 +1,4 @@
-"""Time from process start to the first translated line, compared with the model's load time.
+"""Time from process start to the first translated line, compared with the model loading time.
 
 python benchmarks/latency.py MODEL [--rounds N]
 """
@@ -30,7 +30,7 @@ def seconds_to_first_line(command: list[str]) -> float:
 
 
 def main() -> None:
-    """Measure the programs in interleaved runs and print medians."""
+    """Measure the programs in interleaved runs and print the medians."""
     parser = argparse.ArgumentParser()
     parser.add_argument("model")
     parser.add_argument("--rounds", type=int, default=21)

@@ -2,8 +2,8 @@
 
 python benchmarks/memory.py MODEL SOURCE [--lines N]
 
-The lines of SOURCE are repeated, with numbers that make every line different. Search is greedy and
-has a small maximum length, because only the memory matters.
+The lines in SOURCE are repeated, with numbers that make every line different. Search is greedy and
+has a small maximum length, because only memory use is measured.
 """
 
 import argparse
@@ -20,13 +20,13 @@ N_MEASUREMENTS = 20
 
 
 def resident_megabytes(process: subprocess.Popen) -> float:
-    """Return the resident memory of a process."""
+    """Return the resident memory of a process in MB."""
     status = Path(f"/proc/{process.pid}/status").read_text()
     return int(status.split("VmRSS:")[1].split()[0]) / 1000
 
 
 def main() -> None:
-    """Write and read lines, and print the memory at regular intervals."""
+    """Pipe lines through `mtcli translate` and print its memory use at regular intervals."""
     parser = argparse.ArgumentParser()
     parser.add_argument("model")
     parser.add_argument("source", type=Path)

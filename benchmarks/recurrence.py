@@ -6,8 +6,8 @@ Measures embedding, decoder, output and loss, forward and backward, without enco
 mtcli's decoders use every attention score, with and without input feeding. The baseline is an
 nn.LSTM without attention, with the same width, layers, output and loss. Width 256, 2 layers, 8,000
 tied pieces, dropout 0.1 (baseline: on embeddings and output only), about 4,096 tokens per batch.
-All decoders process each batch in turn, in one thread. The results are medians over the rounds; the
-first round is a warm-up and does not count.
+All decoders process each batch in turn, in one thread. The results are medians over all rounds
+except the first, which is a warm-up.
 """
 
 import argparse

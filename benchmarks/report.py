@@ -1,11 +1,11 @@
-"""Measure an HTML report in Chromium: size, time to open, and findings of axe-core.
+"""Measure an HTML report in Chromium: file size, time to open and axe-core findings.
 
-    npm install axe-core                  # any directory; optional
+    npm install axe-core                  # optional; in any directory
     python benchmarks/report.py --axe node_modules/axe-core/axe.min.js [REPORT.html]
 
-Without REPORT.html, the script creates the report of a comparison of two systems on 3,000 lines of
-the demo corpus, with attention maps of 200 lines. The time to open is measured by the browser, from
-the start of the navigation to the first frame after the sentence browser has drawn its first page.
+Without REPORT.html, the script creates a report that compares two systems on 3,000 lines of the
+demo corpus, with attention maps for 200 lines. The browser measures the time to open, from the
+start of navigation to the first frame after the sentence browser has drawn its first page.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from mtcli.evaluation.results import TestSet
 
 DEMO = Path(__file__).parent.parent / "data" / "demo"
 N_LINES, N_MAPS, N_RUNS = 3_000, 200, 9
-PIECES = 24  # of each side of an attention map
+PIECES = 24  # rows and columns of each attention map
 OPENED = """() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(
   () => done(performance.now()))))"""
 FINDINGS = """() => axe.run().then(result => result.violations.map(
@@ -33,7 +33,7 @@ FINDINGS = """() => axe.run().then(result => result.violations.map(
 
 
 def make_report() -> str:
-    """Return the report of two systems: the reference with random errors."""
+    """Return a report on two simulated systems, whose outputs are references with random errors."""
     random.seed(1)
     source, reference = (
         (DEMO / f"train.{side}").read_text(encoding="utf-8").splitlines()[:N_LINES]
@@ -62,7 +62,7 @@ def _damage(line: str, rate: float, words: list[str]) -> str:
 
 
 def measure_opening(browser: Browser, path: Path) -> list[float]:
-    """Return the seconds to open the report in a new context, for each run."""
+    """Return the time in seconds to open the report, for each run in a new browser context."""
     seconds = []
     for _ in range(N_RUNS):
         context = browser.new_context()
@@ -74,7 +74,7 @@ def measure_opening(browser: Browser, path: Path) -> list[float]:
 
 
 def find_problems(browser: Browser, path: Path, axe: str, width: int) -> list[str]:
-    """Return the findings of axe-core in light and dark."""
+    """Return the axe-core findings for the light and dark color schemes."""
     found = []
     for scheme in ("light", "dark"):
         context = browser.new_context(
@@ -92,10 +92,10 @@ def find_problems(browser: Browser, path: Path, axe: str, width: int) -> list[st
 
 
 def main() -> None:
-    """Print size, time to open and findings of a report."""
+    """Print the file size, the time to open and the axe-core findings."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("report", nargs="?", type=Path)
-    parser.add_argument("--axe", type=Path, help="axe.min.js of axe-core")
+    parser.add_argument("--axe", type=Path, help="path to axe.min.js from axe-core")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory, sync_playwright() as playwright:
         path = arguments.report or Path(directory) / "report.html"

@@ -1,4 +1,4 @@
-"""Compare the scores of both engines in float32 and int8, and their CPU time.
+"""Compare the scores and CPU time of torch and of CTranslate2 in float32 and int8.
 
 python benchmarks/scoring.py MODEL SOURCE TARGET
 """
@@ -22,7 +22,7 @@ ENGINES = {
 
 
 def score(model: Path, pairs: list[Pair], options: EngineOptions) -> tuple[list[PairScore], float]:
-    """Return the scores and the CPU seconds, without loading the model."""
+    """Return the scores, and the CPU time in seconds without loading the model."""
     scorer = PairScorer(open_engine(model, options))
     began = time.process_time()
     scores = [s for group in scorer.score_groups(pair_groups(pairs)) for s in group]
@@ -30,7 +30,7 @@ def score(model: Path, pairs: list[Pair], options: EngineOptions) -> tuple[list[
 
 
 def main() -> None:
-    """Print the largest difference per token from torch, the perplexity and the CPU time."""
+    """Print the perplexity, the CPU time and the largest difference from torch for any token."""
     model, source, target = map(Path, sys.argv[1:])
     pairs = [Pair(*pair) for pair in zip(*read_aligned([source, target]), strict=True)]
     reference: list[PairScore] = []

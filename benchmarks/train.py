@@ -1,10 +1,10 @@
-"""Compare training steps with Hugging Face: tokens per CPU second, FLOP utilization and memory.
+"""Compare training steps with Hugging Face: speed, FLOP utilization and memory use.
 
     python benchmarks/train.py train.en train.de --hugging-face PYTHON [--rounds 7] [--core 1]
 
 Each program uses one thread on one core and trains the same model on the same sentences: 3+3
 layers, width 256, feed-forward 1024, 4 heads, 8,000 pieces with tied embeddings, dropout and label
-smoothing 0.1, Adam, float32, about 4,096 tokens per batch. The programs run in turn; a matrix
+smoothing 0.1, Adam, float32, about 4,096 tokens per batch. The programs run in turn. A matrix
 multiplication before and after them measures the current peak speed of the core. Ratios are medians
 over the rounds. PYTHON is an interpreter with transformers installed.
 """
@@ -61,7 +61,7 @@ class Worker:
         return self.process.stdout.readline()
 
     def train(self) -> dict[str, float]:
-        """Train for `N_STEPS`; return time, tokens, positions and memory."""
+        """Train for `N_STEPS`; return time, tokens, positions and memory use."""
         measured: dict[str, float] = json.loads(self.ask(str(N_STEPS)))
         return measured
 
@@ -111,7 +111,7 @@ def write_ids(source: Path, target: Path, path: Path) -> EncodedCorpus:
 def flops_per_token(corpus: EncodedCorpus) -> float:
     """Return the mean number of floating-point operations per token, without padding.
 
-    Each token needs two operations per weight, plus attention; the backward pass costs twice as
+    Each token needs two operations per weight, plus attention. The backward pass costs twice as
     much as the forward pass.
     """
     d_model, d_feed_forward, n_layers, vocab_size = 256, 1024, 3, 8000
@@ -129,7 +129,7 @@ def flops_per_token(corpus: EncodedCorpus) -> float:
 def run_rounds(
     workers: dict[str, Worker], probe: Worker, n_rounds: int
 ) -> list[dict[str, dict[str, float]]]:
-    """Return the measurements of each round, after a warm-up round that is not counted."""
+    """Return the measurements from each round, without the warm-up round."""
     rounds = []
     for number in range(n_rounds + 1):
         row = {"peak": {"flops": float(probe.ask("go"))}}

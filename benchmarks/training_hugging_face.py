@@ -1,8 +1,8 @@
 """Hugging Face worker for benchmarks/train.py: train for the number of steps in each stdin line.
 
-The model is a MarianMT with random weights. Loss (LabelSmoother) and optimizer (fused AdamW with
-gradient clipping) are those of the Trainer. Batches have 128 pairs, sampled at random or grouped by
-length with LengthGroupedSampler.
+The model is a MarianMT with random weights. The loss (LabelSmoother) and the optimizer (fused AdamW
+with gradient clipping) are those of the Trainer. Batches have 128 pairs, sampled at random or
+grouped by length with LengthGroupedSampler.
 """
 
 import sys
@@ -18,7 +18,7 @@ PAD = 0
 
 
 def main() -> None:
-    """Train on the ids in the file argv[1]; argv[2] is the kind of batches."""
+    """Train on the ids in the file argv[1]; argv[2] is the kind of batch."""
     arrays = np.load(sys.argv[1])
     sources, targets = (
         split(arrays[side], arrays[f"{side}_starts"]) for side in ("source", "target")

@@ -1,13 +1,13 @@
-"""Translation time from process start to exit: mtcli, CTranslate2, Hugging Face; same weights.
+"""Translation time from process start to exit for mtcli, CTranslate2 and Hugging Face.
 
-The programs take turns. Times are medians over the rounds. Ratios are medians of the ratios within
-a round, because the machine's load affects both programs.
+All programs use the same weights and take turns. Times are medians over the rounds. Ratios are
+medians of the ratios within a round, because the machine's load affects both programs.
 
 python benchmarks/translate.py MODEL SOURCE [REFERENCE] [--lines N] [--beam-size N] [--rounds N]
                                [--hugging-face PYTHON]
 
 MODEL is a directory written by `mtcli train`. PYTHON is the interpreter of an environment with
-Hugging Face transformers. Every program reads the file, translates it and writes a file.
+Hugging Face transformers. Every program reads an input file and writes its translation to a file.
 """
 
 import argparse

@@ -140,7 +140,7 @@ def test_a_set_without_pairs_is_omitted_and_a_set_that_is_too_long_is_an_error(t
     sets = split_dev_sets(encode(dev, tokenizers, 64, print), dev, 5)
     assert [dev_set.name for dev_set in sets] == ["a", "c"]
     long = Corpus(["a " * 60, "water"], ["b", "Wasser"], np.array([0, 1], np.uint8), infos[:2])
-    with pytest.raises(DataError, match="all pairs of the dev set a are longer"):
+    with pytest.raises(DataError, match="all pairs in the dev set a are longer"):
         split_dev_sets(encode(long, tokenizers, 30, print), long, 5)
 
 
@@ -269,7 +269,7 @@ def test_a_run_with_two_dev_sets_saves_the_scores_of_both(tiny_config, files, tm
     events = read_events(tmp_path / "run" / "log.jsonl")
     notices = [event["text"] for event in events if event["event"] == "notice"]
     assert "dev sets: same (60 pairs), other (60 pairs)" in notices
-    assert "  the first set counts (BLEU, train.dev_rule=first)" in notices
+    assert "  weights are selected by the first set (BLEU, train.dev_rule=first)" in notices
     assert events[-1]["sets"] == info.sets
     for event in events:
         if event["event"] == "validation":

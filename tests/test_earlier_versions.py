@@ -66,5 +66,5 @@ def test_a_tokenizer_of_the_wrong_size_is_refused_even_without_checksums(old):
     for engine in (TORCH, CT2, EngineOptions()):
         with pytest.raises(CheckpointError, match=r"source_embedding\.weight has"):
             open_engine(old, engine)
-    with pytest.raises(CheckpointError, match=r"tokenizer\.model does not match"):
+    with pytest.raises(CheckpointError, match=r"does not match .*tokenizer\.model"):
         open_engine(old, CT2)

@@ -1,7 +1,7 @@
 """Model settings that CTranslate2 supports, and reasons why a model cannot be exported.
 
-This module lists all settings of transformers and decoder-only models. The export refuses a model
-with a setting that is not listed, so that it cannot silently ignore a new setting.
+This module lists all settings of transformers and decoder-only models. The export rejects a model
+with a setting that is not listed, so that new settings cannot be silently ignored.
 """
 
 from collections.abc import Callable, Iterator
@@ -81,7 +81,7 @@ def _check_decoder_only(config: DecoderOnlyConfig) -> Iterator[str]:
         )
     if config.window is not None:
         yield (
-            "CTranslate2's language models do not apply a window to the tokens of the prompt "
+            "CTranslate2's language models do not apply a window to prompt tokens "
             f"(model.window={config.window})"
         )
     if config.tied_embeddings != "all":

@@ -48,7 +48,7 @@ def model_spec(
 ) -> Spec:
     """Return the specification of a model for sentences of up to `n_positions` pieces.
 
-    `alignment_heads` give the alignment; None means the default of the model.
+    `alignment_heads` are the heads used for the alignment; None means the model's default.
     """
     spec, tensors = _SPECS[config.arch](config, weights, vocabularies, n_positions, alignment_heads)
     tensors.check_all_used()
@@ -66,7 +66,7 @@ def _transformer_spec(
     encoder, decoder = encoder_decoder_stacks(config)
     heads = alignment_heads or config.default_alignment_heads
     tensors = _convert_weights(config, weights, encoder, decoder)
-    # CTranslate2 takes a number of heads, not a list: the alignment heads must come first.
+    # CTranslate2 takes a number of heads instead of a list, so the alignment heads must come first.
     tensors = Tensors(move_heads_first(tensors.weights, decoder, heads, config.d_head))
     spec = TransformerSpec(
         StackBuilder(config, tensors, encoder, n_positions).encoder(),
@@ -87,10 +87,10 @@ def _decoder_only_spec(
 ) -> tuple[Spec, Tensors]:
     """Return a language model whose sequences consist of source and target.
 
-    In a prompt, CTranslate2 adds a constant to the relative distances. ALiBi is not affected: its
-    bias is linear in the distance, and softmax is invariant to an added constant.
+    In a prompt, CTranslate2 adds a constant to the relative distances. This does not affect ALiBi,
+    because its bias is linear in the distance, and softmax is invariant to an added constant.
     """
-    del alignment_heads  # CTranslate2 returns no attention of language models
+    del alignment_heads  # CTranslate2 returns no attention for language models
     stack = decoder_only_stack(config)
     tensors = _convert_weights(config, weights, stack)
     builder = StackBuilder(config, tensors, stack, 2 * n_positions)
@@ -130,7 +130,7 @@ class StackBuilder:
         return spec
 
     def decoder(self, alignment: AlignmentHeads) -> TransformerDecoderSpec:
-        """Return a decoder with cross-attention; the first heads of a layer give the alignment."""
+        """Return a decoder with cross-attention; `alignment` heads are the first in their layer."""
         n_heads = len(alignment.heads)
         is_all = n_heads == self.config.n_heads
         spec = TransformerDecoderSpec(
@@ -203,7 +203,7 @@ class StackBuilder:
     def _bias(self) -> Array:
         """Return the attention bias for each distance and head [2 * n_positions, H].
 
-        CTranslate2 supports ALiBi only in decoders, and with different slopes if the number of
+        CTranslate2 supports ALiBi only in decoders, and uses different slopes if the number of
         heads is not a power of two. It has no local attention. A table of biases by distance, as
         in T5, can express both. CTranslate2 distinguishes distances up to half the number of rows.
         """

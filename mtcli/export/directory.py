@@ -40,7 +40,7 @@ class Export:
 
     manifest: Manifest
     files: dict[str, bytes]
-    vocabulary_map: bytes | None = None  # content of vmap.txt, if it is used
+    vocabulary_map: bytes | None = None  # contents of vmap.txt, if it is used
 
 
 def open_export(model: Path, quantization: str, *, shortlist: bool | None = None) -> Export:
@@ -92,7 +92,7 @@ def write_vocabulary_map(
 ) -> None:
     """Add a vocabulary map to the export of a model.
 
-    `shortlist` records whether to use the map by default; None means not to use it.
+    `shortlist` records whether to use the map by default; None means that it is not used.
     """
     check_contained(model)
     directory, content = model / EXPORT, vocabulary_map.encode()
@@ -128,17 +128,17 @@ def _build(model: Path, directory: Path, quantization: str) -> Manifest:
 def _keep_vocabulary_map(
     model: Path, directory: Path, old: Manifest | None, manifest: Manifest
 ) -> Manifest:
-    """Return the manifest of a new export with the vocabulary map of the old one, if it matches.
+    """Return the manifest of a new export with the old export's vocabulary map, if it matches.
 
     The map depends only on the vocabulary, but its effect on quality depends on the weights. The
-    map is therefore not used by default until it is evaluated again.
+    map is therefore not used by default until it has been evaluated again.
     """
     content = _read_if_possible(directory / VOCABULARY_MAP)
     crc, new = zlib.crc32(content), manifest.inputs
     if old is not None:
         is_kept = old.vocabulary_map == crc and have_same_hashes(old.inputs, new, TOKENIZERS)
         return replace(manifest, vocabulary_map=crc if is_kept else None)
-    # Version 4 has no checksum of the map.
+    # Version 4 manifests have no checksum of the map.
     inputs, shortlist = read_version_4(directory)
     is_same = bool(inputs) and have_same_hashes(inputs, new, TOKENIZERS)
     if not is_same or not _is_vocabulary_map(content, load_tokenizers(model)):
@@ -186,7 +186,7 @@ def _read_vocabulary_map(model: Path, manifest: Manifest) -> bytes:
 
 
 def _read_if_possible(path: Path) -> bytes:
-    """Return the content of a file, or b"" if it cannot be read."""
+    """Return the contents of a file, or b"" if it cannot be read."""
     try:
         return path.read_bytes()
     except OSError:
@@ -213,7 +213,7 @@ def _convert(model: Path, quantization: str) -> tuple[dict[str, bytes], Manifest
     from mtcli.model_dir.directory import alignment_heads, load_saved_config
     from mtcli.model_dir.integrity import load_arrays
 
-    # Hash before reading: if a file changes in between, the export counts as stale.
+    # Hash before reading, so that the export counts as stale if a file changes in between.
     inputs = fingerprints(model)
     config = load_saved_config(model)
     architecture, reasons = config.model, incompatibilities(config.model)
@@ -264,7 +264,7 @@ def _check_weights(model: Path, weights: Mapping[str, Any], tokenizers: Tokenize
         if name in weights and len(weights[name]) != size:
             names = " and ".join(str(model / name) for name in tokenizer_names(model))
             raise CheckpointError(
-                f"{names} does not match {path}: it has {size:,} pieces, but {name} has "
+                f"{path} does not match {names}: the tokenizer has {size:,} pieces, but {name} has "
                 f"{len(weights[name]):,} rows",
                 hint=COPY_AGAIN,
             )
@@ -297,7 +297,7 @@ def _refresh(model: Path, manifest: Manifest) -> None:
 
 
 def _load(directory: Path, manifest: Manifest, quantization: str) -> Export | None:
-    """Return the content of the files, or None if a checksum is wrong."""
+    """Return the contents of the files, or None if a checksum is wrong."""
     files = {}
     for name, checksum in manifest.files.items():
         is_weights = name.endswith(".bin")
@@ -311,7 +311,7 @@ def _load(directory: Path, manifest: Manifest, quantization: str) -> Export | No
 
 
 def _remove_stale(directory: Path, *, keep_map: bool) -> None:
-    """Remove stale files. Remove the manifest first: without it, the export counts as missing."""
+    """Remove stale files, starting with the manifest: without it, the export counts as missing."""
     (directory / MANIFEST).unlink(missing_ok=True)
     for path in directory.glob("model*.bin"):
         path.unlink()

@@ -22,9 +22,9 @@ def quantize_rows(weight: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArra
 
     CPUs without VNNI add the products of two neighboring columns in 16 bits and saturate
     (`vpmaddubsw`). CTranslate2 shifts activations to 0..255, so two neighboring weights of the same
-    sign may sum to at most 128: 255 * 128 < 2**15. The scale therefore limits that sum to 7 bits,
-    while CTranslate2's converter limits the largest weight. This costs a fraction of a bit of
-    precision.
+    sign may sum to at most 128, because 255 * 128 < 2**15. The scale therefore limits this sum to 7
+    bits, whereas CTranslate2's converter limits only single weights. This costs a fraction of a bit
+    of precision.
     """
     largest = np.maximum(_largest_pair_sum(weight), _largest_pair_sum(-weight))  # [rows]
     smallest = _LARGEST_INT8 / np.finfo(np.float32).max  # keeps the scale finite
@@ -34,7 +34,7 @@ def quantize_rows(weight: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArra
 
 
 def _largest_pair_sum(weight: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the largest sum of two neighbors in each row; negative weights count as 0."""
+    """Return the largest sum of two neighbors in each row, with negative weights set to 0."""
     padded = np.pad(np.maximum(weight, 0), ((0, 0), (0, 1)))
     sums: NDArray[np.float32] = (padded[:, :-1] + padded[:, 1:]).max(axis=1)
     return sums

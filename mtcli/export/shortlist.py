@@ -1,4 +1,4 @@
-"""Vocabulary map (vmap.txt) and the estimated speedup of a search that uses it.
+"""Vocabulary map (vmap.txt), and the estimated speedup of a search that uses it.
 
 A vocabulary map lists the target pieces that may translate each source piece. It is built from the
 training corpus with IBM Model 1 (Brown et al. 1993) over pieces. A search restricted to these
@@ -17,7 +17,7 @@ from mtcli.data.encoding import EncodedCorpus
 from mtcli.tokenizer import Tokenizers
 
 _CHUNK = 12_000_000  # links processed at a time; they need about 300 MB
-_MAX_CHUNKS = 12  # larger corpora are sampled at regular intervals
+_MAX_CHUNKS = 12  # from larger corpora, evenly spaced pairs are used
 _N_ITERATIONS = 4  # iterations of the EM algorithm
 _MIN_COUNT = 0.05  # links with a lower expected count are pruned
 
@@ -41,7 +41,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Lexicon:
-    """Translation probabilities of pieces, sorted by source, then by descending probability."""
+    """Piece translation probabilities, sorted by source, then by descending probability."""
 
     sources: Ints
     targets: Ints
@@ -58,7 +58,7 @@ def estimate_lexicon(
 ) -> Lexicon:
     """Estimate the lexicon of a corpus with a target vocabulary of `target_size` pieces.
 
-    A corpus with more than `max_chunks` times 12 million links is sampled.
+    If the corpus has more than `max_chunks` times 12 million links, a sample of it is used.
     """
     chunks = _chunks(corpus, max_chunks or _MAX_CHUNKS)
     parts = [_expected_counts(corpus, rows, target_size) for rows in chunks]
@@ -110,9 +110,9 @@ def _links(corpus: EncodedCorpus, rows: Ints, target_size: int) -> tuple[Ints, I
 
 
 def build_vocabulary_map(corpus: EncodedCorpus, tokenizers: Tokenizers) -> str:
-    """Return the content of CTranslate2's vmap.txt: lines `source<TAB>candidates`.
+    """Return the contents of CTranslate2's vmap.txt: lines `source<TAB>candidates`.
 
-    The first line has no source: its candidates are added to those of every source. The candidates
+    The first line has no source. Its candidates are added to those of every source. The candidates
     of a source piece are its likely translations in the corpus, the piece itself (because names are
     often copied) and, for a byte piece, all byte pieces.
     """
@@ -158,7 +158,7 @@ class Candidates:
 
     @classmethod
     def parse(cls, text: str) -> "Candidates":
-        """Parse the content of vmap.txt."""
+        """Parse the contents of vmap.txt."""
         rows = (line.split("\t") for line in text.split("\n") if line)
         by_piece = {source: targets.split(" ") for source, targets in rows}
         return cls(_SPECIAL.union(by_piece.pop("", [])), by_piece)
@@ -174,7 +174,7 @@ class SearchedBatch:
     """Source and target sizes of one searched batch."""
 
     pieces: Sequence[Sequence[str]]  # source pieces of each sentence
-    n_target: int  # target positions of the best hypotheses, EOS included
+    n_target: int  # target positions of the best hypotheses, including EOS
     beam_size: int
 
 

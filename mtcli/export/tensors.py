@@ -1,4 +1,4 @@
-"""Access to weights by name, and conversion of weights to layers that CTranslate2 supports.
+"""Access to weights by name, and conversion of weights for layers that CTranslate2 supports.
 
 CTranslate2 has no scaled residual connections, and the exported specifications do not use
 grouped-query attention. Models with these features get equivalent weights without them.
@@ -33,7 +33,7 @@ _NORMS = tuple(
 
 @dataclass(frozen=True)
 class Tensors:
-    """Weights with a common prefix. Records which weights were read, to find unused ones."""
+    """Weights with a common prefix. Tracks which weights were read, to find unused ones."""
 
     weights: Mapping[str, Array]
     prefix: str = ""
@@ -93,8 +93,8 @@ def fold_residual_scales(
 ) -> Mapping[str, Array]:
     """Return equivalent weights for a model without residual scales.
 
-    Each norm outputs the scaled sum, and the linear layers that read it divide by the scale. Only
-    the last norm of a stack stays unchanged. The caller must scale the embeddings.
+    Each norm outputs the scaled sum, and the linear layers that read the sum divide by the scale.
+    Only the last norm of a stack stays unchanged. The caller must scale the embeddings.
     """
     factors: dict[str, float] = {}
     for stack in (stack for stack in stacks if stack.scale != 1.0):
@@ -151,6 +151,6 @@ def move_heads_first(
 
     moved = {name: reorder(weights[name], 0) for name in weights if name.startswith(projections)}
     output = f"{prefix}to_output.weight"
-    if output in weights:  # otherwise, an error names it later
+    if output in weights:  # if it is missing, a later check reports it
         moved[output] = reorder(weights[output], 1)
     return {**weights, **moved}

@@ -27,9 +27,9 @@ from mtcli.tokenizer import load_tokenizers
 
 
 def average_models(models: Sequence[Path], out: Path) -> WeightsInfo:
-    """Write the averaged weights of `models` to the new directory `out`.
+    """Average the weights of `models` and write the result to the new directory `out`.
 
-    If `models` contains only one run, average the validated weights that this run has kept.
+    If `models` contains only one run, its kept validated weights are averaged.
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise CheckpointError(f"{out} already exists", hint="choose another --out")
@@ -76,8 +76,8 @@ def _check_compatible(first: Path, other: Path) -> None:
 
 
 def _kept_weights_paths(run: Path) -> list[Path]:
-    """Return the files of the validated weights that the latest checkpoint of `run` refers to."""
-    # Older checkpoints may refer to other weights, but only a rollback needs those.
+    """Return the files with the validated weights that the latest checkpoint of `run` lists."""
+    # Older checkpoints may list other weights, but only a rollback needs those.
     steps = [step for path in checkpoint_paths(run)[-1:] for step in steps_to_average(path)]
     if len(steps) < 2:
         raise CheckpointError(

@@ -41,7 +41,7 @@ training data and makes mistakes: check its translations before you rely on them
 
 
 def describe(directory: Path) -> list[tuple[str, str]]:
-    """Return a description of a model as pairs of name and value."""
+    """Return a description of a model as (name, value) pairs."""
     config, info = load_saved_config(directory), weights_info(directory)
     vocabulary = "shared" if config.tokenizer.is_shared else "separate for source and target"
     return [
@@ -57,7 +57,7 @@ def describe(directory: Path) -> list[tuple[str, str]]:
 
 
 def _tags(directory: Path) -> ModelTags:
-    has_tokenizer = tokenizer_names(directory)  # a description does not need one
+    has_tokenizer = tokenizer_names(directory)  # describing a model does not require one
     return model_tags(directory, load_tokenizers(directory)) if has_tokenizer else ModelTags()
 
 
@@ -71,7 +71,7 @@ def _describe_size(n_pairs: int) -> str:
 
 
 def describe_export(directory: Path) -> list[tuple[str, str]]:
-    """Return a description of the export as pairs of name and value; empty if it is stale."""
+    """Return a description of the export as (name, value) pairs; empty if the export is stale."""
     manifest = read_manifest(directory / EXPORT)
     if manifest is None or manifest.shortlist is None or not manifest.is_fresh(directory):
         return []

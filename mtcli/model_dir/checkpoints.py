@@ -35,7 +35,7 @@ READ_ERRORS = (OSError, SafetensorError, KeyError, TypeError, ValueError)
 
 @dataclass(frozen=True)
 class Progress:
-    """Training progress without tensors. Checkpoints contain it as JSON: do not rename fields."""
+    """Training progress without tensors. Field names are part of the checkpoint format."""
 
     data: str  # digest of the training pairs
     step: int = 0
@@ -45,10 +45,10 @@ class Progress:
     best_loss: float = 0.0  # breaks ties between equal scores
     best_bleu: float = 0.0
     signature: str = ""  # signature of best_bleu
-    best_sets: Mapping[str, float] = field(default_factory=dict)  # BLEU of each dev set, if several
-    n_stale: int = 0  # validations since the best one
+    best_sets: Mapping[str, float] = field(default_factory=dict)  # BLEU per dev set, if several
+    n_stale: int = 0  # number of validations since the best one
     kept: tuple[tuple[int, float], ...] = ()  # steps and scores of the weights to average
-    log_size: int = 0  # bytes of log.jsonl at this step
+    log_size: int = 0  # size of log.jsonl at this step, in bytes
     loss: float | None = None  # smoothed over the last steps
     lowest_loss: float | None = None  # minimum of the smoothed loss
     factor: float = 1.0  # multiplies the learning rates; halved at each rollback
@@ -73,21 +73,21 @@ class Progress:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Content of a checkpoint file."""
+    """Contents of a checkpoint file."""
 
     path: Path
     progress: Progress
     tensors: Tensors  # empty except on rank 0
 
     def group(self, name: str) -> dict[str, Tensor]:
-        """Return the tensors of the group `name`: model, optimizer or average (moving average)."""
+        """Return the tensors in group `name`: model, optimizer or average (moving average)."""
         return _select_prefix(name, self.tensors)
 
 
 def snapshot(
     model: nn.Module, optimizers: list[Optimizer], average: Tensors | None
 ) -> dict[str, Tensor]:
-    """Return all tensors that resuming needs; with sharding, the shards of this process."""
+    """Return all tensors needed to resume; with sharding, only this process's shards."""
     return {
         **_add_prefix("model", parameters_of(model)),
         **_add_prefix("optimizer", _optimizer_tensors(model, optimizers)),
@@ -96,9 +96,9 @@ def snapshot(
 
 
 def inference_weights(tensors: Tensors) -> dict[str, Tensor]:
-    """Return the weights in a snapshot for validation and translation.
+    """Return the weights in a snapshot that validation and translation use.
 
-    These are the moving average or, if there is none, the model weights.
+    This is the moving average or, if there is none, the model weights.
     """
     return _select_prefix("average", tensors) or _select_prefix("model", tensors)
 
@@ -109,7 +109,7 @@ def save_checkpoint(directory: Path, tensors: Tensors, progress: Progress, *, ke
     save_with_checksum(path, tensors, progress.to_json())
     paths = checkpoint_paths(directory)
     i = paths.index(path)
-    # Checkpoints of later steps exist only if they are damaged or the run was rolled back.
+    # Checkpoints from later steps exist only if they are damaged or the run was rolled back.
     outdated = [*paths[: max(0, i + 1 - keep)], *paths[i + 1 :]]
     remove_files([*outdated, directory / INTERIM_CHECKPOINT])
 
@@ -117,8 +117,8 @@ def save_checkpoint(directory: Path, tensors: Tensors, progress: Progress, *, ke
 def save_interim_checkpoint(directory: Path, tensors: Tensors, progress: Progress) -> None:
     """Write a checkpoint between validations, replacing the previous interim checkpoint.
 
-    Training resumes from it, but does not roll back to it after a divergence: the clock or the user
-    determines when it is written, and the result of a run must not depend on them.
+    Training can resume from it, but never rolls back to it after a divergence. The clock or the
+    user determines when it is written, and the result of a run must not depend on them.
     """
     save_with_checksum(directory / INTERIM_CHECKPOINT, tensors, progress.to_json())
 
@@ -128,7 +128,7 @@ def load_checkpoint(
 ) -> Checkpoint | None:
     """Return the latest readable checkpoint, or None; report damaged ones with `notify`.
 
-    If `validated` is true, ignore the interim checkpoint.
+    If `validated` is true, the interim checkpoint is ignored.
     """
     paths = checkpoint_paths(directory)
     if not validated and (directory / INTERIM_CHECKPOINT).exists():
@@ -145,7 +145,7 @@ def load_checkpoint(
 
 
 def save_with_checksum(path: Path, tensors: Tensors, text: str) -> None:
-    """Write tensors and a text to a file, with a checksum of both."""
+    """Write `tensors` and `text` to a file, with a checksum of both."""
     save_tensors(path, tensors, {"text": text, "checksum": _checksum(text, tensors)})
 
 
@@ -192,7 +192,7 @@ def weights_path(directory: Path, step: int) -> Path:
 
 
 def unreferenced_weights(directory: Path) -> list[Path]:
-    """Return the files of validated weights that no checkpoint refers to."""
+    """Return the files with validated weights that no checkpoint lists."""
     referenced = {
         weights_path(directory, step)
         for path in (*checkpoint_paths(directory), directory / INTERIM_CHECKPOINT)

@@ -44,11 +44,12 @@ from mtcli.model_dir.safety import check_contained, read_record
 from mtcli.model_dir.saved_tree import check_has_weights, read_saved_tree
 
 # Format of the model directory, saved in config.yaml. Increment it if older versions of mtcli
-# cannot read it. 0.1.0 and 0.2.0 wrote format 1, development versions of 0.3.0 wrote format 2.
+# cannot read the new format. Versions 0.1.0 and 0.2.0 wrote format 1, and development versions of
+# 0.3.0 wrote format 2.
 FORMAT = 3
 _READABLE = (1, 2, FORMAT)
-# Keys in the header of model.safetensors. FORMAT is also the version number of this metadata:
-# mtcli refuses unknown fields, so a new field requires a new FORMAT.
+# Keys in the header of model.safetensors. FORMAT is also the version of this metadata: mtcli
+# rejects unknown fields, so a new field requires a new FORMAT.
 METADATA, CHECKSUMS = "mtcli", "checksums"
 _COMMENT = "# "
 _SAMPLE_LINES_0_2_0 = 2_000_000  # default of tokenizer.sample_lines in version 0.2.0
@@ -66,11 +67,11 @@ class WeightsInfo:
     signature: str
     n_pairs: int  # training pairs
     weights: str = ""  # origin of averaged weights, such as "the mean of steps 800 and 1000"
-    alignment: AlignmentHeads | None = None  # chosen at the end of training
-    sets: Mapping[str, float] = field(default_factory=dict)  # BLEU of each dev set, if several
+    alignment: AlignmentHeads | None = None  # selected at the end of training
+    sets: Mapping[str, float] = field(default_factory=dict)  # BLEU per dev set, if several
 
     def to_metadata(self) -> dict[str, object]:
-        """Return the fields to save; `n_parameters` is computed from the tensors on loading."""
+        """Return the fields to save; `n_parameters` is omitted and computed from the tensors."""
         metadata = asdict(self)
         del metadata["n_parameters"]
         for name in ("alignment", "sets"):
@@ -80,7 +81,7 @@ class WeightsInfo:
 
 
 def save_config(directory: Path, config: Config, plan: Sequence[str] = ()) -> None:
-    """Write the resolved configuration, the format of the directory and the version of mtcli.
+    """Write the resolved configuration, the directory format and the mtcli version.
 
     `plan` explains the chosen settings. It is written as a comment at the top of the file.
     """
@@ -182,7 +183,7 @@ def _differences(directory: Path, config: Config) -> list[str]:
 
     Corpus file names are ignored, because training compares a digest of the pairs instead. The
     number of steps is ignored if train.minutes is set, because it is derived from train.minutes.
-    The tokenizer of BLEU is ignored if `config` does not specify it.
+    The BLEU tokenizer is ignored if `config` does not specify it.
     """
     saved = load_saved_config(directory)
     before, now = saved.train, config.train
@@ -206,7 +207,7 @@ def _differences(directory: Path, config: Config) -> list[str]:
 
 
 def _with_corpora_of(saved: DataConfig, data: DataConfig) -> DataConfig:
-    """Return `data` with the corpora and, if `data` has none, the languages of `saved`."""
+    """Return `data` with the corpus names and, if it has none, the languages of `saved`."""
     return data.model_copy(
         update={
             "train": data.train.with_names_of(saved.train),
@@ -309,7 +310,7 @@ def _read_alignment(value: Any) -> AlignmentHeads | None:
 
 
 def alignment_heads(directory: Path, config: ModelConfig) -> AlignmentHeads | None:
-    """Return the alignment heads that training chose, or None for the default of the model."""
+    """Return the alignment heads that training selected, or None for the model's default."""
     found = weights_info(directory).alignment
     if found is None:
         return None
@@ -337,7 +338,7 @@ def read_metadata(path: Path) -> dict[str, Any]:
 
 
 def _may_be_same_path(one: Path, other: Path) -> bool:
-    """Return whether two paths may refer to the same file: one is a suffix of the other."""
+    """Return whether two paths may refer to the same file, i.e., one is a suffix of the other."""
     ends = [takewhile(lambda part: part != "..", reversed(path.parts)) for path in (one, other)]
     return all(a == b for a, b in zip(*ends, strict=False))
 

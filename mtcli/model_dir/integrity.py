@@ -1,6 +1,6 @@
 """Checksums of the weights, the tokenizers and the configuration, saved in model.safetensors.
 
-Models written by mtcli 0.1.0 have no checksums, so their content is not verified.
+Models written by mtcli 0.1.0 have no checksums, so their contents are not verified.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ _SECTIONS = ("model", "tokenizer")  # sections of config.yaml that users must no
 
 
 def checksum(text: str, arrays: Arrays) -> str:
-    """Return the CRC-32 of a text and of all arrays with their names."""
+    """Return the CRC-32 of `text` and of all arrays and their names."""
     total = zlib.crc32(text.encode())
     for name, array in sorted(arrays.items()):
         total = zlib.crc32(name.encode(), total)
@@ -46,7 +46,7 @@ def checksums(directory: Path, metadata: Metadata, arrays: Arrays) -> dict[str, 
 
 
 def load_arrays(directory: Path) -> dict[str, NDArray[Any]]:
-    """Return the weights of a model directory after checking them; does not need torch."""
+    """Return the weights of a model directory, verified without importing torch."""
     weights_info(directory)  # raises an error if the file is missing or damaged
     arrays: dict[str, NDArray[Any]] = load_file(directory / WEIGHTS)
     check_integrity(directory, arrays)
@@ -56,8 +56,8 @@ def load_arrays(directory: Path) -> dict[str, NDArray[Any]]:
 def check_integrity(directory: Path, arrays: Arrays) -> None:
     """Raise `CheckpointError` if the weights, tokenizers or model settings have changed.
 
-    `arrays` is the content of model.safetensors. Callers should load the configuration
-    first, because its error messages are more specific.
+    `arrays` are the tensors in model.safetensors. Callers should load the configuration first,
+    because errors from loading it are more specific.
     """
     path = directory / WEIGHTS
     metadata = read_metadata(path)
@@ -99,7 +99,7 @@ def _checksum_of_all(metadata: Metadata, digests: Metadata, arrays: Arrays) -> s
 
 
 def _config_digest_if_valid(path: Path) -> str | None:
-    """Return the digest, or None if the file is invalid: users may edit it during training."""
+    """Return the digest, or None if the file is invalid (users may edit it during training)."""
     try:
         return _config_digest(path)
     except CheckpointError:

@@ -1,4 +1,4 @@
-"""Names of the files and subdirectories of a model directory.
+"""Names of the files and subdirectories in a model directory.
 
 `mtcli.tokenizer` defines the names of the tokenizer files.
 """
@@ -8,7 +8,7 @@ WEIGHTS = "model.safetensors"
 CARD = "README.md"
 LOG = "log.jsonl"
 REPORT = "report.html"
-WORD_COUNTS = "word_counts.safetensors"  # of the training text, for `evaluate --analysis`
+WORD_COUNTS = "word_counts.safetensors"  # training text; for `evaluate --analysis`
 LOCK = ".lock"
 CHECKPOINTS = "checkpoints"
 INTERIM_CHECKPOINT = f"{CHECKPOINTS}/pause.safetensors"  # saved between validations

@@ -13,8 +13,9 @@ from mtcli.model_dir.layout import LOCK
 
 # Retry, because `check_is_unlocked` in another process may hold the lock for a moment.
 _N_TRIES, _SECONDS_BETWEEN = 10, 0.05
-# Locks are not supported (some network file systems), or the directory is read-only. Continue
-# without a lock: reading does not need one, and writing fails later with a clearer message.
+# Errors if locks are not supported (on some network file systems) or the directory is read-only. In
+# these cases, continue without a lock: reading does not need one, and writing fails later with a
+# clearer message.
 _NO_LOCK_ERRORS = {
     errno.ENOSYS,
     errno.ENOTSUP,
@@ -52,7 +53,7 @@ class RunLock:
         self._descriptor = _open_locked(self.path, os.O_RDWR | os.O_CREAT)
         self.is_held = True
         if self._descriptor is not None:
-            with suppress(OSError):  # only an error message needs this content
+            with suppress(OSError):  # the contents are only for the error message
                 os.ftruncate(self._descriptor, 0)
                 os.write(self._descriptor, f"{os.getpid()} {socket.gethostname()}\n".encode())
 
@@ -61,7 +62,7 @@ class RunLock:
         self.is_held = False
         if self._descriptor is None:
             return
-        # Remove the file while it is locked; processes that have opened it compare the inodes.
+        # Remove the file while it is locked. Processes that have opened it compare the inodes.
         with suppress(OSError):
             if _is_open_file(self.path, self._descriptor):
                 self.path.unlink()

@@ -45,7 +45,7 @@ class Fingerprint:
         return (status.st_size, status.st_mtime_ns) == (self.size, self.modified)
 
     def matches(self, path: Path) -> bool:
-        """Return whether `path` has the same content; its modification time may differ."""
+        """Return whether `path` has the same contents; its modification time may differ."""
         if path.name == WEIGHTS and self.matches_stat(path):
             return True  # the weights are too large to hash at every start
         return path.is_file() and path.stat().st_size == self.size and _sha256(path) == self.sha256
@@ -53,7 +53,7 @@ class Fingerprint:
 
 @dataclass(frozen=True)
 class Shortlist:
-    """Whether to use the vocabulary map by default, and the results that this is based on."""
+    """Whether to use the vocabulary map by default, and the results behind this decision."""
 
     is_on: bool
     bleu: float
@@ -104,14 +104,14 @@ class Manifest:
         return requested
 
     def write(self, export: Path) -> None:
-        """Write the manifest; call this last: an export without a manifest is incomplete."""
+        """Write the manifest. It must be the last file, because it marks an export as complete."""
         values = asdict(self)
         values["checksum"] = _checksum(values)
         write_file(export / MANIFEST, json.dumps(values, indent=1) + "\n")
 
 
 def input_names(model: Path) -> set[str]:
-    """Return the names of the files of a model directory that an export is built from."""
+    """Return the names of the files in a model directory that an export is built from."""
     return {WEIGHTS, CONFIG, *tokenizer_names(model)}
 
 
@@ -127,7 +127,7 @@ def weights_name(quantization: str) -> str:
 
 
 def read_manifest(export: Path) -> Manifest | None:
-    """Return the manifest of an export, or None if there is no valid manifest of this version.
+    """Return the manifest of an export, or None if it has no valid manifest of this version.
 
     The manifest may come from an untrusted source, so all values are checked. An invalid manifest
     only causes the model to be exported again.

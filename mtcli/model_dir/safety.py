@@ -21,8 +21,8 @@ _SUBDIRECTORIES = (CHECKPOINTS, EXPORT, TENSORBOARD, "cache")  # subdirectories 
 def check_contained(directory: Path) -> None:
     """Raise `CheckpointError` if a file in a model directory points outside the directory.
 
-    Symbolic links must point to regular files in the directory; `directory` itself may be a link.
-    FIFOs, devices and sockets are refused without opening them, because opening could block.
+    Symbolic links must point to regular files in the directory, but `directory` itself may be a
+    link. FIFOs, devices and sockets are rejected without opening them, because opening could block.
     """
     root = directory.resolve()
     for path in _entries(directory):
@@ -52,7 +52,7 @@ def _children(directory: Path) -> list[Path]:
 
 
 def _problem(path: Path, root: Path) -> str:
-    """Return the reason to refuse an entry, or an empty string."""
+    """Return the reason to reject an entry, or an empty string."""
     try:
         mode = path.lstat().st_mode
         if not stat.S_ISLNK(mode):
@@ -64,7 +64,7 @@ def _problem(path: Path, root: Path) -> str:
         if target.exists() and not target.is_file():
             return "is a symbolic link to something other than a file"
     except FileNotFoundError:
-        return ""  # the entry has been removed in the meantime
+        return ""  # the entry no longer exists
     except (OSError, RuntimeError) as error:  # RuntimeError: link loops, in Python < 3.13
         return f"cannot be examined: {error}"
     return ""
@@ -76,8 +76,8 @@ T = TypeVar("T")
 def read_record(kind: type[T], values: object) -> T:
     """Return an instance of the dataclass `kind` with the fields in `values`.
 
-    Raise `ValueError` if a field is missing, unknown or of the wrong type. Fields of types other
-    than bool, int, float, str, their unions with None and mappings to float are not checked.
+    Raise `ValueError` if a field is missing, unknown or of the wrong type. Only the types bool,
+    int, float, str, their unions with None, and mappings from str to float are checked.
     """
     if not isinstance(values, dict):
         raise ValueError(f"expected an object, got {type(values).__name__}")

@@ -1,4 +1,4 @@
-"""Content of a model's config.yaml without validation, which would import pydantic."""
+"""Read a model's config.yaml without validation, to avoid importing pydantic."""
 
 from pathlib import Path
 
@@ -14,10 +14,10 @@ _LANGUAGE_KEYS = ("source_lang", "target_lang")
 
 
 class _LoaderWithoutAliases(yaml.SafeLoader):
-    """YAML loader that refuses aliases, because a few aliases can expand to billions of values."""
+    """YAML loader that rejects aliases, because a few of them can expand to billions of values."""
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        """Compose the next node."""
+        """Compose the next node; raise an error if it is an alias."""
         if self.check_event(yaml.AliasEvent):
             mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
             raise yaml.MarkedYAMLError(problem="aliases are not allowed", problem_mark=mark)
@@ -25,7 +25,7 @@ class _LoaderWithoutAliases(yaml.SafeLoader):
 
 
 def read_saved_tree(path: Path) -> dict[str, object]:
-    """Return the content of a config.yaml without validating it."""
+    """Return the contents of a config.yaml without validating them."""
     if not path.is_file():
         if path.parent.is_dir():
             reason = f"it has no {path.name}"
@@ -35,7 +35,7 @@ def read_saved_tree(path: Path) -> dict[str, object]:
             f"{path.parent} is not a model directory: {reason}",
             hint="pass the directory that `mtcli train --out` wrote",
         )
-    # One check here is enough: all code that uses a model directory reads config.yaml first.
+    # Checking here is enough, because all code that uses a model directory reads config.yaml first.
     check_contained(path.parent)
     try:
         tree = yaml.load(path.read_text(encoding="utf-8"), Loader=_LoaderWithoutAliases)
@@ -56,14 +56,17 @@ def _damaged(path: Path, problem: str) -> CheckpointError:
 
 
 def saved_languages(directory: Path) -> Languages:
-    """Return the language codes of a model; raise `CheckpointError` if it is not a model."""
+    """Return the language codes of the model in `directory`.
+
+    Raise `CheckpointError` if `directory` is not a model directory.
+    """
     data = read_saved_tree(directory / CONFIG).get("data")
     codes = [data.get(key) if isinstance(data, dict) else None for key in _LANGUAGE_KEYS]
     return Languages(*(code if isinstance(code, str) else None for code in codes))
 
 
 def check_has_weights(directory: Path) -> None:
-    """Raise `CheckpointError` if a model has no weights."""
+    """Raise `CheckpointError` if the model in `directory` has no weights."""
     if not (directory / WEIGHTS).is_file():
         raise CheckpointError(
             f"{directory} has no {WEIGHTS}: training has not reached its first validation, or the "

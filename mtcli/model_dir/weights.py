@@ -41,7 +41,7 @@ class LoadedModel:
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> None:
-    """Write tensors and metadata as one safetensors file."""
+    """Write `tensors` and `metadata` to a safetensors file."""
     with atomic_write(path) as temporary:
         try:
             save_file({k: v.cpu().contiguous() for k, v in tensors.items()}, temporary, metadata)

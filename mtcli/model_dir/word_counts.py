@@ -1,4 +1,4 @@
-"""`word_counts.safetensors`: how often each word occurs in the training text of a model."""
+"""`word_counts.safetensors`: how often each word occurs in a model's training text."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -23,15 +23,15 @@ _SIDES = ("source", "target")
 
 @dataclass(frozen=True)
 class CountedText:
-    """Metadata of the file. Field names are part of the file format."""
+    """Metadata of word_counts.safetensors. Field names are part of the file format."""
 
-    n_pairs: int | None  # training pairs; None: unknown, because the corpus is streamed
-    n_counted: int  # pairs that were counted: all of them, or a sample
+    n_pairs: int | None  # training pairs; None if unknown because the corpus is streamed
+    n_counted: int  # pairs whose words were counted: all pairs or a sample
 
 
 @dataclass(frozen=True)
 class TrainingWords:
-    """Word counts of the training text of a model."""
+    """Word counts in a model's training text."""
 
     text: CountedText
     source: WordCounts
@@ -39,7 +39,7 @@ class TrainingWords:
 
     @property
     def scale(self) -> float:
-        """Factor from counts in the sample to estimated counts in the training text."""
+        """Factor that converts sample counts to estimated counts in the entire training text."""
         n_pairs, n_counted = self.text.n_pairs, self.text.n_counted
         return n_pairs / n_counted if n_pairs and n_counted else 1.0
 
@@ -48,9 +48,9 @@ Blocks = Iterable[tuple[Sequence[str], Sequence[str]]]
 
 
 def count_words(blocks: Blocks, n_pairs: int, *, is_complete: bool = True) -> TrainingWords:
-    """Count the words of `n_pairs` pairs; of a large corpus, count a sample.
+    """Count the words in `n_pairs` pairs, or in a sample if the corpus is large.
 
-    `is_complete` is false if `blocks` is only the start of a streamed corpus.
+    `is_complete` is False if `blocks` contains only the start of a streamed corpus.
     """
     counters = WordCounter(), WordCounter()
     n_sample = min(n_pairs, MAX_COUNTED_PAIRS)
@@ -66,21 +66,21 @@ def count_words(blocks: Blocks, n_pairs: int, *, is_complete: bool = True) -> Tr
 
 
 def _sampled_rows(start: int, n_rows: int, n_sample: int, n_total: int) -> Sequence[int]:
-    """Return the rows of a block that belong to a sample at equal distances."""
+    """Return the rows of a block that belong to an evenly spaced sample of the corpus."""
     if n_sample == n_total:
         return range(n_rows)
-    # Sampled row k of the corpus is k * n_total / n_sample, rounded down.
+    # The sample consists of the corpus rows k * n_total / n_sample, rounded down.
     first, last = (-(-row * n_sample // n_total) for row in (start, start + n_rows))
     return [k * n_total // n_sample - start for k in range(first, last)]
 
 
 def word_counts_file(blocks: Blocks, n_pairs: int, *, is_complete: bool = True) -> bytes:
-    """Count words as `count_words` does; return the content of the file."""
+    """Count words with `count_words`; return the contents of word_counts.safetensors."""
     return to_bytes(count_words(blocks, n_pairs, is_complete=is_complete))
 
 
 def to_bytes(words: TrainingWords) -> bytes:
-    """Return the content of the file."""
+    """Return the contents of word_counts.safetensors."""
     tensors: dict[str, NDArray[Any]] = {}
     for side in _SIDES:
         counts: WordCounts = getattr(words, side)
@@ -91,7 +91,7 @@ def to_bytes(words: TrainingWords) -> bytes:
 
 
 def load_word_counts(model: Path) -> TrainingWords | None:
-    """Return the word counts of a model directory; None if it was written without them."""
+    """Return the word counts of a model directory, or None if it has none."""
     path = model / WORD_COUNTS
     check_contained(model)
     if not path.is_file():
@@ -108,7 +108,7 @@ def load_word_counts(model: Path) -> TrainingWords | None:
     except (OSError, SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise CheckpointError(
             f"{path} is damaged or was not written by mtcli: {error}",
-            hint=f"{COPY_AGAIN}; or remove the file: only `evaluate --analysis` uses it",
+            hint=f"{COPY_AGAIN}; or remove the file, which only `evaluate --analysis` uses",
         ) from error
     return TrainingWords(text, *sides)
 

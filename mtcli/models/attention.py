@@ -36,8 +36,8 @@ class KeyValueCache(State):
     """Keys and values of the positions decoded so far.
 
     The buffers have spare capacity, so `append` can write new positions without copying the old
-    ones. A cache never changes, although several caches may share the same buffers: they also share
-    `n_used`, and `append` copies the buffers if another cache has already used the spare capacity.
+    ones. A cache never changes, although several caches may share the same buffers. These caches
+    also share `n_used`, so `append` can copy the buffers if another cache has used the spare part.
     """
 
     buffers: KeyValues  # [B, K, capacity, E]
@@ -61,7 +61,7 @@ class KeyValueCache(State):
         end = self.length + new.keys.size(2)
         if self.n_used[0] != self.length or end > self.buffers.keys.size(2):
             rows = torch.arange(len(new.keys), device=new.keys.device)
-            # Training decodes once: it needs no spare capacity.
+            # Training decodes all positions at once, so it needs no spare capacity.
             capacity = end if torch.is_grad_enabled() else 2 * end
             return self._copy(rows, capacity=capacity).append(new)
         self.buffers.keys[:, :, self.length : end] = new.keys

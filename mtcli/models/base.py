@@ -34,7 +34,7 @@ class State:
     def reorder(self, rows: Tensor) -> Self:
         """Return `select(rows)`; each row must come from the same sentence as the row it replaces.
 
-        Subclasses need not copy tensors that depend only on the source.
+        Tensors that depend only on the source do not change, so subclasses need not copy them.
         """
         return self.select(rows)
 
@@ -55,10 +55,10 @@ StateT = TypeVar("StateT", bound=State)
 
 
 class TranslationModel(nn.Module, ABC, Generic[StateT]):
-    """Sequence-to-sequence model. Training and search share `decode`."""
+    """Sequence-to-sequence model that search can decode step by step."""
 
     special: SpecialIds = DEFAULT_SPECIAL_IDS  # from the model's tokenizers
-    alignment_heads: AlignmentHeads | None = None  # saved with the weights; None: the default
+    alignment_heads: AlignmentHeads | None = None  # saved with the weights; None: default
 
     @abstractmethod
     def encode(self, source: Tensor) -> StateT:
@@ -102,7 +102,8 @@ LossTerm = tuple[Tensor, Tensor]  # hidden states [B, T, D] and their labels [B,
 class TrainableModel(TranslationModel[StateT]):
     """Model whose logits are the product of hidden states and one output matrix.
 
-    Training calls `decode_hidden` instead of `decode`: the loss computes the logits in chunks.
+    Training calls `decode_hidden` instead of `decode`, because the loss computes the logits itself,
+    in chunks.
     """
 
     @property
@@ -115,7 +116,7 @@ class TrainableModel(TranslationModel[StateT]):
         """Decode the next target ids [B, T]; return hidden states [B, T, D] and the new state."""
 
     def loss_terms(self, source: Tensor, target: Tensor, labels: Tensor) -> list[LossTerm]:
-        """Return the terms of the training loss; the target's term comes first."""
+        """Return the terms of the training loss, the target term first."""
         hidden, _ = self.decode_hidden(target, self.encode(source))
         return [(hidden, labels)]
 

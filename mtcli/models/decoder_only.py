@@ -33,7 +33,7 @@ class PrefixState(State):
     is_token: Tensor  # [B, S], False for padding; S includes the decoded target
     n_padding: Tensor  # [B, 1]
     cache: tuple[KeyValueCache, ...] = ()  # per layer; empty before the source is encoded
-    source_hidden: Tensor | None = None  # [B, S, D], only if source tokens count in the loss
+    source_hidden: Tensor | None = None  # [B, S, D], only if the loss includes source tokens
 
 
 class DecoderOnly(EmbeddedModel[PrefixState]):
@@ -68,7 +68,7 @@ class DecoderOnly(EmbeddedModel[PrefixState]):
         return self._run_layers(x, state, mask, recorder)
 
     def loss_terms(self, source: Tensor, target: Tensor, labels: Tensor) -> list[LossTerm]:
-        """Return the loss term of the target and, if `config.loss_on` is "both", of the source."""
+        """Return the target loss term and, if `config.loss_on` is "both", the source loss term."""
         state = self.encode(source)
         hidden, _ = self.decode_hidden(target, state)
         if state.source_hidden is None:
@@ -79,7 +79,7 @@ class DecoderOnly(EmbeddedModel[PrefixState]):
         return [(hidden, labels), (state.source_hidden[:, :-1], source_labels)]
 
     def alignment(self, source: Tensor, target: Tensor) -> Tensor:
-        """Return the attention [B, T, S] from target to source, averaged over the alignment heads.
+        """Return the target-to-source attention [B, T, S], averaged over the alignment heads.
 
         Attention to target tokens is removed, and the remaining weights are renormalized.
         """
@@ -89,7 +89,7 @@ class DecoderOnly(EmbeddedModel[PrefixState]):
         self.decode_hidden(target, state, recorder)
         weights = recorder[attention][:, list(choice.heads), :, : source.size(1)].mean(dim=1)
         total = weights.sum(dim=-1, keepdim=True)
-        # The window might not reach the source.
+        # The total is 0 if the attention window does not reach the source.
         weights = torch.where(total > 0, weights / total, 0.0)
         return _move_padding_right(weights, state.n_padding, dim=-1)
 

@@ -1,4 +1,4 @@
-"""Ensemble of models. It is a `TranslationModel`, so search treats it like a single model."""
+"""Ensemble of models: a `TranslationModel` that search treats like a single model."""
 
 import math
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ class Ensemble(TranslationModel[EnsembleState]):
     def decode(self, target: Tensor, state: EnsembleState) -> tuple[Tensor, EnsembleState]:
         """Decode the next target ids [B, T]; return log-probabilities [B, T, V] and the new state.
 
-        These are the logarithms of the mean probabilities of the members.
+        The log-probabilities are the logarithms of the members' mean probabilities.
         """
         outputs = [
             member.decode(target, member_state)

@@ -40,7 +40,7 @@ class Dropout(nn.Module):
 
     On a CPU, torch draws a random double per element, which takes longer than the layer norms. This
     module draws only 16 random bits per element. It rounds the keep probability to 16 bits and
-    multiplies by the exact inverse of the rounded value.
+    multiplies the kept values by the exact inverse of the rounded probability.
     """
 
     def __init__(self, p: float) -> None:

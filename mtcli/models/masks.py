@@ -63,7 +63,7 @@ class AttentionBlocks:
     """Local attention over long sequences, computed in blocks stacked along the batch dimension.
 
     The keys of a block reach from one window before its first query to one window after its last
-    query, so that time and memory grow linearly with the length.
+    query, so that time and memory use grow linearly with the length.
     """
 
     mask: AttentionMask

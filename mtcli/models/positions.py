@@ -50,7 +50,7 @@ class LearnedPositions(nn.Module):
 
 
 class NoPositions(nn.Module):
-    """Adds nothing: either the attention encodes positions, or the model has none."""
+    """Adds nothing, because the attention encodes positions or the model has none."""
 
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:
         """Return `x` unchanged."""
@@ -72,8 +72,7 @@ def build_added_positions(config: AttentionConfig) -> nn.Module:
 class DotProductAttention(nn.Module):
     """Scaled dot-product attention without positions.
 
-    Subclasses encode the distance between query and key, which does not depend on the padding
-    before a sentence.
+    Subclasses encode the distance between query and key, which does not depend on left padding.
     """
 
     def rotate(self, heads: Tensor, start: int) -> Tensor:

@@ -33,7 +33,7 @@ class RnnState(State):
     attention_vector: Tensor  # [B, D], output of the last step and input to the next
 
     def reorder(self, rows: Tensor) -> "RnnState":
-        """Return the reordered decoder state; all rows of a sentence share the source."""
+        """Return the state with reordered cells; rows of a sentence have the same `memory`."""
         return replace(replace(self, memory=None).select(rows), memory=self.memory)
 
 

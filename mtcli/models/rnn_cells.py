@@ -11,7 +11,7 @@ CellState = tuple[Tensor, ...]  # hidden state, and the cell state of an LSTM; e
 
 
 class DeferredMatrix:
-    """Matrix, or one matrix per sentence, that multiplies the input of each step of a loop.
+    """Matrix, or one matrix per sentence, that multiplies the input at each step of a loop.
 
     Computing a gradient of the matrix at each step would take longer than the steps themselves.
     Instead, each step records its input and output gradient, and one large product computes the

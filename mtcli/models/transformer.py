@@ -38,13 +38,13 @@ class TransformerState(State):
         return self.cache[0].length if self.cache else 0
 
     def reorder(self, rows: Tensor) -> "TransformerState":
-        """Return the state with reordered caches; all rows of a sentence share the source."""
+        """Return the state with reordered caches; rows of a sentence have the same `memory`."""
         return replace(self, cache=tuple(cache.select(rows) for cache in self.cache))
 
 
 @dataclass(frozen=True)
 class DecoderMasks:
-    """Masks of self-attention (target) and cross-attention (source)."""
+    """Masks for self-attention (target) and cross-attention (source)."""
 
     target: AttentionMask
     source: AttentionMask

@@ -82,7 +82,7 @@ class _Draft:
 def choose(stats: CorpusStats, hardware: Hardware, fixed: Fixed) -> list[Choice]:
     """Choose all relevant settings that are not in `fixed`.
 
-    If `fixed` has a time budget (`train.minutes`), the chosen model fits it.
+    If `fixed` contains a time budget (`train.minutes`), the model is chosen to fit it.
     """
     size = choose_size(stats, hardware, _fixed_number(fixed, "train.minutes"))
     draft = _Draft(fixed)

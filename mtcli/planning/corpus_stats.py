@@ -24,7 +24,7 @@ _EXCESS_EXPONENT = 0.63
 
 @dataclass(frozen=True)
 class SideStats:
-    """Line lengths of one language; mean values unless stated otherwise."""
+    """Line lengths in one language; mean values unless stated otherwise."""
 
     characters: float
     words: float  # estimated for scripts without spaces
@@ -70,13 +70,13 @@ class CorpusStats:
         return self.source.estimate_pieces(n_merges), self.target.estimate_pieces(n_merges)
 
     def estimate_p99_pieces(self, vocab_size: int) -> int:
-        """Return the 99th percentile of the pieces per line, on the side where it is larger."""
+        """Return the 99th percentile of pieces per line, for the side where it is larger."""
         sides = zip((self.source, self.target), self.estimate_pieces(vocab_size), strict=True)
         return max(round(side.p99_characters / side.characters * mean) for side, mean in sides)
 
 
-# Assumed if the corpus is not at hand: as many pairs as WMT 2014 English-German, with typical
-# sentences of news.
+# Assumed if the corpus is not available: as many pairs as WMT 2014 English-German, with typical
+# news sentences.
 ASSUMED_CORPUS = CorpusStats(
     n_pairs=4_500_000,
     alphabet_size=500,

@@ -1,4 +1,4 @@
-"""Estimates of the number of parameters, the memory and the training time of a configuration."""
+"""Estimates of the parameter count, memory use and training time of a configuration."""
 
 import math
 from dataclasses import dataclass
@@ -8,13 +8,13 @@ from mtcli.config.sections import Config
 from mtcli.hardware import Hardware
 from mtcli.planning.corpus_stats import CorpusStats
 
-# Calibrated with 3+3 layers of width 256 and 8,000 pieces on a core of 145 GFLOP/s: 3,400 tokens
-# per second. Two threads are 1.6 times as fast as one.
+# Calibrated with 3+3 layers of width 256 and 8,000 pieces: 3,400 tokens per second on a core with
+# 145 GFLOP/s. Two threads are 1.6 times as fast as one.
 _EFFICIENCY = 0.95
 _THREAD_LOSS = 0.32
 _OVERHEAD = 1_100  # cost of norms, dropout and sums per output of a linear layer, in FLOPs
 _FILL_RATE = 0.96  # fraction of the positions in a batch that are not padding
-_GPU_GFLOPS = 20_000  # assumed for small models; GPUs are not measured
+_GPU_GFLOPS = 20_000  # assumed for small models, because GPUs are not measured
 _GPU_STEP_SECONDS = 0.03  # kernel launch overhead of a step
 
 _BASE_MEMORY = 350_000_000  # bytes that torch itself uses
@@ -163,7 +163,7 @@ def _validation_seconds(config: Config, work: Workload, tokens_per_second: float
 
 
 def _peak_memory(config: Config, stats: CorpusStats, work: Workload, *, is_on_gpu: bool) -> int:
-    """Return the size of weights, gradients, optimizer state, activations and data, in bytes.
+    """Return the memory for weights, gradients, optimizer state, activations and data, in bytes.
 
     On a CPU, training the vocabulary may need more memory than training the model.
     """
@@ -195,7 +195,7 @@ def _vocabulary_pairs(config: Config, n_pairs: int) -> int:
 
 
 def disk_space(config: Config, stats: CorpusStats) -> int:
-    """Return the disk space, in bytes, for the prepared data while the corpus is encoded."""
+    """Return the disk space, in bytes, that prepared data needs while the corpus is encoded."""
     if config.data.streaming:
         return 0
     work = estimate_workload(config, stats)

@@ -1,4 +1,4 @@
-"""Model sizes from small to large, and the choice of one for a corpus and a time budget.
+"""Model sizes from small to large, and how to choose one for a corpus and a time budget.
 
 The tiers follow published recipes. About 30,000 pairs (Multi30k) work best with 2 to 4 million
 parameters and 2,000 to 4,000 pieces, 160,000 pairs (IWSLT) with 8,000 to 10,000 pieces, half a

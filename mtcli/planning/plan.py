@@ -31,8 +31,8 @@ def make_plan(
 ) -> Plan:
     """Choose the settings that `settings` does not contain; `data.train` is required.
 
-    User settings are never changed; the chosen settings are adapted to them. Only `train.steps` and
-    the intervals that are derived from it depend on the measured speed of the machine.
+    The user's settings never change, and the chosen settings are adapted to them. Only
+    `train.steps` and the intervals derived from it depend on the measured speed of the machine.
     """
     fixed = flatten(settings)  # a section may contain only some of its keys
     hardware = _hardware_in_use(hardware, fixed)
@@ -43,7 +43,7 @@ def make_plan(
 
 
 def estimate_config(stats: CorpusStats, config: Config, hardware: Hardware | None = None) -> Plan:
-    """Return the plan of a complete configuration, without choices."""
+    """Return the plan for a complete configuration, which contains no choices."""
     hardware = _hardware_in_use(hardware, {"train.device": config.train.device})
     return Plan((), config, estimate(config, stats, hardware), stats, hardware)
 
@@ -79,7 +79,7 @@ def _line(name: str, text: str) -> str:
 def corpus_line(plan: Plan) -> str:
     """Return the line of the plan that shows the corpus statistics.
 
-    Do not change the text: mtcli compares it with the lines of saved plans.
+    The text must not change, because mtcli compares it with lines in saved plans.
     """
     stats, tokenizer = plan.stats, plan.config.tokenizer
     source, target = stats.estimate_pieces(tokenizer.vocab_size, is_shared=tokenizer.is_shared)

@@ -44,7 +44,7 @@ Notify = Callable[[str], None]
 
 @dataclass(frozen=True)
 class TrainRequest:
-    """Arguments of one `mtcli train` command."""
+    """Arguments of an `mtcli train` command."""
 
     out: Path
     file: Path | None  # configuration file
@@ -55,7 +55,7 @@ class TrainRequest:
 
     @cached_property
     def reader(self) -> CorpusReader:
-        """Reader that keeps the corpora that planning has read, so that training can use them."""
+        """Reader that keeps the corpora read during planning, so that training can reuse them."""
         return CorpusReader(_existing_parent(self.cache or self.out))
 
     @property
@@ -66,7 +66,7 @@ class TrainRequest:
 
 
 def _existing_parent(path: Path) -> Path:
-    """Return `path` if it is a directory, otherwise its nearest parent that is one."""
+    """Return `path` if it is a directory, otherwise its nearest parent directory that exists."""
     return next(p for p in (path, *path.absolute().parents) if p.is_dir())
 
 
@@ -96,7 +96,7 @@ def resolve(request: TrainRequest) -> Config:
 
 
 def _has_no_filters(request: TrainRequest) -> bool:
-    """Return whether a run to resume was started by a version of mtcli without filters."""
+    """Return whether the run to resume was started by an mtcli version without filters."""
     if request.is_fresh or not has_saved_weights(request.out):
         return False
     return "filters" not in read_saved_tree(request.out / CONFIG)
@@ -151,7 +151,7 @@ def plan_for(request: TrainRequest, notify: Notify) -> Plan:
 
 
 def plan_without_corpus(request: TrainRequest) -> Plan:
-    """Return the plan of a configuration file whose corpus is not at hand."""
+    """Return the plan for a configuration file whose corpus is not available."""
     return estimate_config(ASSUMED_CORPUS, resolve(request))
 
 

@@ -1,4 +1,4 @@
-"""Beam search for any `TranslationModel`, based only on token ids and decoder states."""
+"""Beam search for any `TranslationModel`. It uses only token ids and decoder states."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -33,7 +33,7 @@ class _Beams:
 
 @dataclass(frozen=True)
 class _Candidates:
-    """The best 2W continuations of each sentence, best first: at least W of them do not end."""
+    """The best 2W continuations of each sentence, best first; at least W of them do not end."""
 
     log_probs: Tensor  # [B, 2W]
     tokens: Tensor  # [B, 2W]
@@ -51,7 +51,7 @@ def beam_search(
 ) -> list[list[Hypothesis]]:
     """Translate source ids [B, S]; return the n-best list of each sentence, best first.
 
-    `limit` is the maximum number of tokens, `options.max_length` by default.
+    `limit` is the maximum number of tokens; the default is `options.max_length`.
     """
     limit = limit or options.max_length
     finished: list[list[Hypothesis]] = [[] for _ in source]
@@ -86,7 +86,7 @@ def _start(state: State, source: Tensor, beam_size: int, bos: int) -> _Beams:
     """Return the beams before the first step."""
     sentences = torch.arange(source.size(0), device=source.device)  # [B]
     log_probs = torch.full((source.size(0), beam_size), -torch.inf, device=source.device)
-    log_probs[:, 0] = 0.0  # the beams of a sentence are identical at first: expand only one
+    log_probs[:, 0] = 0.0  # expand only one beam: the beams of a sentence are identical
     return _Beams(
         sentences,
         tokens=source.new_full((source.size(0) * beam_size, 1), bos),
@@ -137,7 +137,7 @@ def _is_done(finished: list[list[Hypothesis]], beams: _Beams, options: SearchOpt
     counts = [len(finished[i]) for i in beams.sentences.tolist()]
     n_finished = torch.tensor(counts, device=beams.sentences.device)  # [B]
     if options.length_penalty == 0:
-        # Log-probabilities only decrease: once the best candidate has ended, no beam can beat it.
+        # Log-probabilities only decrease, so no beam can beat a best candidate that has ended.
         return beams.best_has_ended & (n_finished >= options.n_best)
     return n_finished >= options.beam_size
 
@@ -166,6 +166,6 @@ def _advance(beams: _Beams, best: _Candidates, has_ended: Tensor, is_active: Ten
 
 def finish_hypothesis(tokens: list[int], log_prob: float, penalty: float, eos: int) -> Hypothesis:
     """Return the scored hypothesis; `tokens` ends with EOS unless search reached the limit."""
-    score = log_prob / len(tokens) ** penalty  # EOS counts, as in CTranslate2
+    score = log_prob / len(tokens) ** penalty  # the length includes EOS, as in CTranslate2
     is_truncated = tokens[-1] != eos
     return Hypothesis(score, tuple(tokens if is_truncated else tokens[:-1]), is_truncated)

@@ -21,7 +21,7 @@ def sample(
     limit: int,
     prefix: Prefix | None = None,
 ) -> list[list[Hypothesis]]:
-    """Sample `n_best` translations per sentence of source ids [B, S]; return them best first."""
+    """Sample `n_best` translations for each sentence of source ids [B, S]; sort them best first."""
     sampling, n_samples = options.sampling or Sampling(), options.n_best
     sentences = torch.arange(len(source), device=source.device).repeat_interleave(n_samples)
     row_ids = list(range(len(sentences)))  # original indices of the active rows

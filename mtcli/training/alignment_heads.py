@@ -1,7 +1,7 @@
-"""Choice of the attention heads that give the word alignment, at the end of training.
+"""Selection of the attention heads that provide the word alignment, at the end of training.
 
-The choice needs no gold alignments. IBM Model 1, estimated on the training set, links target pieces
-of the dev set to source pieces. Heads are good if they attend to these source pieces most.
+No gold alignments are needed. IBM Model 1, estimated on the training set, links target pieces in
+the dev set to source pieces. A head is good if it attends most to the linked source pieces.
 """
 
 import math
@@ -21,7 +21,7 @@ from mtcli.data.encoding import EncodedCorpus
 from mtcli.export.shortlist import Lexicon, estimate_lexicon
 from mtcli.models.base import TranslationModel
 
-_MAX_PAIRS = 200  # dev pairs
+_MAX_PAIRS = 200  # maximum number of dev pairs
 _BATCH_SIZE = 16
 
 Ints = NDArray[np.int64]
@@ -29,7 +29,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class AlignmentChoice:
-    """The chosen heads, and how often they agree with IBM Model 1."""
+    """The selected heads, and how often they agree with IBM Model 1."""
 
     heads: AlignmentHeads
     n_agreeing: int
@@ -48,12 +48,13 @@ class AlignmentChoice:
 def choose_alignment_heads(
     model: TranslationModel[Any], train_set: EncodedCorpus, dev_set: EncodedCorpus
 ) -> AlignmentChoice | None:
-    """Return the heads whose mean attention agrees with IBM Model 1.
+    """Return the heads in one layer whose mean attention agrees best with IBM Model 1.
 
-    The candidates of a layer are its best head, the mean of its two best heads, and so on. Of all
-    candidates within one standard error of the best one, choose the one with the most heads, then
-    the one that agrees most often: the mean of more heads is less noisy than Model 1 can measure.
-    Return None if the model has a single head or none, or if Model 1 finds no links.
+    The candidates in each layer are its best head, the mean of its two best heads, and so on. All
+    candidates within one standard error of the best one count as equally good. Among them, the
+    candidate with the most heads is selected, because averaging reduces noise; ties go to the
+    candidate that agrees most often. The result is None if the model has no attention or only one
+    head, or if Model 1 finds no links.
     """
     rows = [i for i in range(len(dev_set)) if len(dev_set.source[i]) > 1][:_MAX_PAIRS]
     if not rows:
@@ -74,7 +75,7 @@ def choose_alignment_heads(
 
 
 class _Model1:
-    """Links of IBM Model 1 (Brown et al. 1993) between the pieces of a sentence pair."""
+    """IBM Model 1 (Brown et al. 1993), which links the pieces of a sentence pair."""
 
     def __init__(self, lexicon: Lexicon, target_size: int) -> None:
         keys = lexicon.sources * target_size + lexicon.targets
@@ -83,9 +84,9 @@ class _Model1:
         self._target_size = target_size
 
     def links(self, source: Ints, target: Ints) -> tuple[Ints, Ints]:
-        """Return target positions and the source positions that they are linked to.
+        """Return the linked target positions, and the source position that each is linked to.
 
-        A source piece that occurs twice has no links, because Model 1 knows no positions.
+        A source piece that occurs more than once has no links, because Model 1 ignores positions.
         """
         keys = source * self._target_size + target[:, None]  # [T, S]
         places = np.searchsorted(self._keys, keys).clip(max=len(self._keys) - 1)
@@ -101,7 +102,7 @@ class _Model1:
 def _attentions(
     model: TranslationModel[Any], pairs: Sequence[tuple[Ints, Ints]]
 ) -> Iterator[Tensor]:
-    """Yield the attention [L, H, T, S] from target to source of each pair."""
+    """Yield the target-to-source attention [L, H, T, S] for each pair."""
     special, device = model.special, next(model.parameters()).device
     for start in range(0, len(pairs), _BATCH_SIZE):
         batch = pairs[start : start + _BATCH_SIZE]
@@ -114,12 +115,12 @@ def _attentions(
 
 
 def _best_heads(weights: Tensor, expected: Tensor) -> AlignmentChoice:
-    """Return the best candidate for weights [L, H, n, S] of n target pieces and their links [n]."""
+    """Return the best candidate, given weights [L, H, n, S] and links [n] of n target pieces."""
     candidates = []
     for layer, heads in enumerate(weights):
         single = (heads.argmax(dim=-1) == expected).sum(dim=-1).tolist()  # [H]
         ranked = sorted(range(len(heads)), key=lambda head: -single[head])  # noqa: B023
-        sums = heads[ranked].cumsum(dim=0)  # of the best head, the two best heads, and so on
+        sums = heads[ranked].cumsum(dim=0)  # best head, sum of the two best heads, and so on
         counts = (sums.argmax(dim=-1) == expected).sum(dim=-1).tolist()
         candidates += [(n, k, layer, ranked[:k]) for k, n in enumerate(counts, start=1)]
     best, n = max(candidates)[0], len(expected)

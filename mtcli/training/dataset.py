@@ -1,4 +1,4 @@
-"""Dataset of a run: training set, dev sets, and the scores of a model on the dev sets."""
+"""Dataset of a run: the training set, and dev sets that score a model."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -27,19 +27,19 @@ from mtcli.translation.engines import LoadedEngine
 from mtcli.translation.engines.pytorch import TorchEngine
 from mtcli.translation.line_translator import LineTranslator, Request
 
-_N_SAMPLES = 2  # translations to display, per dev set
-UNNAMED = "dev"  # name of the dev set without a name, if there are others
+_N_SAMPLES = 2  # sample translations per dev set
+UNNAMED = "dev"  # name of an unnamed dev set if there are several dev sets
 
 
 @dataclass(frozen=True)
 class DevScores:
-    """Scores of a model on a dev set, or on several by the rule `train.dev_rule`."""
+    """Scores of a model on one dev set, or on several combined by `train.dev_rule`."""
 
     loss: float  # nats per target token
     scores: Scores
     seconds: float
     samples: tuple[Sample, ...]
-    sets: tuple[SetScores, ...] = ()  # of each dev set; empty if there is only one
+    sets: tuple[SetScores, ...] = ()  # scores per dev set; empty if there is only one
 
     def score(self, metric: str) -> float:
         """Return the score for model selection; higher is better."""
@@ -60,7 +60,7 @@ class DevScores:
 
 
 def combine(measured: Mapping[str, DevScores], rule: str) -> DevScores:
-    """Combine the scores of the dev sets by `rule`: mean, worst or first."""
+    """Combine the scores on several dev sets by `rule`: mean, worst or first."""
     each = list(measured.values())
     if len(each) == 1:
         return each[0]
@@ -92,7 +92,7 @@ def combine(measured: Mapping[str, DevScores], rule: str) -> DevScores:
 
 
 def validation_metrics(options: TrainConfig) -> MetricOptions:
-    """Return the metrics of a validation: BLEU, chrF and the one that selects the weights."""
+    """Return the metrics for validation: BLEU, chrF and the metric that selects the weights."""
     selecting = [options.metric] if options.metric != "loss" else []
     return MetricOptions(
         metrics=tuple(dict.fromkeys([*DEFAULT_METRICS, *selecting])),
@@ -103,10 +103,10 @@ def validation_metrics(options: TrainConfig) -> MetricOptions:
 
 @dataclass(frozen=True)
 class DevSet:
-    """Dev pairs: all pairs as token ids for the loss, the first ones as text for BLEU and chrF."""
+    """Dev pairs: all of them as token ids for the loss, the first ones as text for the scores."""
 
     encoded: EncodedCorpus
-    scored_pairs: Corpus  # translated for BLEU, chrF and samples
+    scored_pairs: Corpus  # first pairs, translated for scores and samples
     name: str = ""
 
     def measure(
@@ -119,15 +119,15 @@ class DevSet:
     ) -> DevScores:
         """Return the scores of `model` with greedy search; the processes share the work.
 
-        Translations are truncated after `max_length` pieces. The method leaves the model in
-        evaluation mode.
+        Translations are truncated after `max_length` pieces. Afterward, the model is in evaluation
+        mode.
         """
         began = time.perf_counter()
         batches = list(batches_in_order(self.encoded, config.data.batch_tokens))
         sums = processes.gather(total_loss(model, processes.local_slice(batches)))
         # Sum in rank order, so that all processes get exactly the same loss.
         loss = sum(part[0] for part in sums) / sum(part[1] for part in sums)
-        # Early in training, models rarely output EOS: stop at twice the longest reference.
+        # Early in training, models rarely output EOS, so stop at twice the longest reference.
         max_length = max_length or 2 * int(self.encoded.target.lengths().max())
         greedy = SearchOptions(
             beam_size=1, max_length=min(config.search.max_length, max_length), with_scores=False
@@ -148,12 +148,12 @@ class DevSet:
         )
 
     def mean_length(self) -> int:
-        """Return the mean target length in tokens, rounded up."""
+        """Return the mean target length in tokens, rounded down, plus one."""
         return int(self.encoded.target.lengths().mean()) + 1
 
 
 def to_requests(corpus: Corpus) -> list[Request]:
-    """Return the sources of `corpus` as requests, with their target languages and tags."""
+    """Return a request for each source in `corpus`, with its target language and tag."""
     infos = corpus.entries or (EntryInfo(),)
     origins = [0] * len(corpus) if corpus.origins is None else corpus.origins.tolist()
     return [
@@ -163,7 +163,7 @@ def to_requests(corpus: Corpus) -> list[Request]:
 
 
 def split_dev_sets(encoded: EncodedCorpus, dev: Corpus, n_scored: int) -> tuple[DevSet, ...]:
-    """Return the dev sets by name; in each of them, the first `n_scored` pairs are translated."""
+    """Split the dev pairs into named sets; validation translates the first `n_scored` of each."""
     names = list(dict.fromkeys(info.set_name for info in dev.entries))
     if dev.origins is None or encoded.origins is None or len(names) < 2:
         return (DevSet(encoded, dev.take(range(min(n_scored, len(dev))))),)
@@ -173,10 +173,10 @@ def split_dev_sets(encoded: EncodedCorpus, dev: Corpus, n_scored: int) -> tuple[
         rows = np.flatnonzero(numbers[encoded.origins] == number)
         text_rows = np.flatnonzero(numbers[dev.origins] == number)
         if not len(text_rows):
-            continue  # no pairs of this corpus were held out
+            continue  # no pairs were held out from this corpus
         if not len(rows):
             raise DataError(
-                f"all pairs of the dev set {name or UNNAMED} are longer than data.max_length",
+                f"all pairs in the dev set {name or UNNAMED} are longer than data.max_length",
                 hint="raise data.max_length, or remove this dev set",
             )
         scored = dev.take(text_rows[:n_scored])
@@ -200,7 +200,7 @@ class Dataset:
 
     @property
     def scored_pairs(self) -> Corpus:
-        """The pairs of all dev sets that validations translate."""
+        """The pairs in all dev sets that validation translates."""
         each = [dev_set.scored_pairs for dev_set in self.dev_sets]
         if len(each) == 1:
             return each[0]

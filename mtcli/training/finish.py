@@ -1,8 +1,8 @@
 """End of training: choose the final weights and export the model to CTranslate2.
 
-Candidates for the final weights are the best validated step, the mean of several validated steps
-and the last step without the moving average. The export includes a vocabulary shortlist, which is
-enabled by default only if it makes translation faster and hardly lowers BLEU.
+The candidates for the final weights are the best validated step, the mean of several validated
+steps, and the last step without the moving average. The export includes a vocabulary shortlist,
+which is enabled by default only if it makes translation faster and hardly lowers BLEU.
 """
 
 from collections.abc import Callable, Mapping
@@ -110,7 +110,7 @@ def _choose_weights(run: Run, progress: Progress) -> None:
 
 
 def _choose_alignment_heads(run: Run) -> None:
-    """Save the heads that give the alignment, together with the weights."""
+    """Select the alignment heads and save them with the weights."""
     run.context.listener(Activity("choosing alignment heads"))
     model = load_model(run.directory, torch.device("cpu")).model
     choice = choose_alignment_heads(model, run.data.train_set, run.data.dev_sets[0].encoded)
@@ -152,7 +152,7 @@ def _join_steps(steps: list[int]) -> str:
 
 
 def _export(run: Run) -> None:
-    """Export the model to CTranslate2; a run is complete even if its export fails."""
+    """Export the model to CTranslate2; only report a failure, because the model is complete."""
     listener = run.context.listener
     listener(Activity("exporting to CTranslate2"))
     try:
@@ -173,10 +173,10 @@ def _export(run: Run) -> None:
 def export_with_shortlist(
     directory: Path, train_set: EncodedCorpus, dev: Corpus
 ) -> Shortlist | None:
-    """Export the model with a shortlist; the scores on `dev` decide whether it is enabled.
+    """Export the model with a shortlist; enable it if it is faster and hardly lowers BLEU on `dev`.
 
-    The speedup is not measured but estimated from operation counts, so that the decision does not
-    depend on the load of the machine. Language models have no shortlist.
+    The speedup is estimated from operation counts instead of measured, so that the decision does
+    not depend on the load of the machine. Language models have no shortlist.
     """
     manifest = make_export(directory)
     if manifest.is_language_model:
@@ -232,7 +232,7 @@ class CountingEngine(Engine):
         return self.submit(sources, options, limit)()
 
     def score(self, pairs: list[PiecePair]) -> TokenScores:
-        """Return the log-probabilities of the pieces of each translation, and of EOS after them."""
+        """Return the log-probabilities of the pieces of each translation, followed by EOS."""
         return self.engine.score(pairs)
 
     def submit(

@@ -56,7 +56,7 @@ class DivergedError(Exception):
 
 
 def divergence_error(error: DivergedError) -> ConfigError:
-    """Return the error to show to the user when a run keeps diverging."""
+    """Return the error to show the user when a run keeps diverging."""
     return ConfigError(
         f"training diverged at step {error.step}: {error}",
         hint="start over (--fresh) with a lower train.learning_rate or "
@@ -90,7 +90,7 @@ def fit(
             seconds=now - step_start,
             position=group.after,
         )
-        step_start = time.perf_counter()  # exclude the time of the caller, such as validations
+        step_start = time.perf_counter()  # exclude time spent in the caller, such as validation
 
 
 def train(run: Run, progress: Progress, request: StopRequest) -> Progress | Stopped:
@@ -135,7 +135,7 @@ def _train_until_stop(run: Run, progress: Progress, request: StopRequest) -> Pro
                 progress = save(run, progress, is_validated=is_due)
                 saved_at = time.monotonic()
             if must_stop:
-                # Do not log pauses: the log must not depend on where a run was interrupted.
+                # Do not log the stop: the log must not depend on where a run was interrupted.
                 return Stopped(progress.step, max(run.processes.gather(request.signal or 0)))
     return progress
 

@@ -1,8 +1,8 @@
 """Label-smoothed cross-entropy that never stores the logits of a full batch.
 
-The logits are the largest matrix of a step: a few thousand rows of several thousand numbers, which
-the usual implementation stores three times. Here they are computed in chunks of a few hundred rows.
-Each chunk is used for the loss and the gradients, then freed.
+The logits are the largest matrix in a step: a few thousand rows of several thousand numbers. The
+usual implementation stores this matrix three times. This module computes the logits in chunks of a
+few hundred rows, uses each chunk for the loss and the gradients, then frees it.
 """
 
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ def summed_loss(hidden: Tensor, weight: Tensor, labels: Tensor, smoothing: float
     """Return the cross-entropy of `labels` [B, T], summed over the target tokens.
 
     The logits are `hidden` [B, T, D] times the transpose of `weight` [V, D]. The loss is a sum, so
-    that every target token has the same weight in batches of any size.
+    that every target token has the same weight, whatever the batch size.
     """
     is_target = labels != IGNORE_INDEX
     loss: Tensor = _ChunkedCrossEntropy.apply(
@@ -34,11 +34,10 @@ def summed_loss(hidden: Tensor, weight: Tensor, labels: Tensor, smoothing: float
 class _ChunkedCrossEntropy(torch.autograd.Function):
     """Cross-entropy that computes gradients in the forward pass, while the logits are in memory.
 
-    With smoothing e the loss of a row with logits z and label y is
+    With smoothing e, the loss of a row with logits z and label y is
         logsumexp(z) - (1 - e) z_y - e mean(z),
     and its gradient is softmax(z) - (1 - e) onehot(y) - e / V. The last term is the same for all
-    entries of the vocabulary. It is computed without the logits, from the sums over the rows of
-    `weight` and of `x`.
+    vocabulary entries, so it is computed without the logits, from the row sums of `weight` and `x`.
     """
 
     @staticmethod
@@ -56,7 +55,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             rows, targets = x[start : start + n_rows], labels[start : start + n_rows, None]
             logits = (rows @ w.T).float()  # [N, V]
             target_logits = logits.gather(1, targets)  # [N, 1]
-            # Compute in place, because the logits are not needed again.
+            # Overwrite the logits, which are no longer needed.
             probs = torch.softmax(logits, dim=1, out=logits)
             # logsumexp(z) = z_y - log p(y); float32 can represent p(y) down to exp(-87).
             log_probs = probs.gather(1, targets).clamp_min_(torch.finfo(torch.float32).tiny).log_()
@@ -80,7 +79,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
 
 
 def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
-    """Add `a @ b` to `total`, without a temporary matrix if the types are equal."""
+    """Add `a @ b` to `total`, without a temporary matrix if the dtypes match."""
     if total.dtype == a.dtype:
         total.addmm_(a, b)
     else:

@@ -15,8 +15,8 @@ class Muon(Optimizer):
     """SGD with Nesterov momentum and orthogonalized updates (Jordan et al. 2024).
 
     An update moves all singular directions of a matrix by about the same amount, even those with
-    small gradients. The Newton-Schulz iteration uses the precision of the parameters, because most
-    CPUs only emulate bfloat16, and processes all matrices of the same shape at once.
+    small gradients. The Newton-Schulz iteration runs in the precision of the parameters, because
+    most CPUs only emulate bfloat16. It processes all matrices of the same shape at once.
     """
 
     def __init__(
@@ -83,14 +83,14 @@ class Muon(Optimizer):
 
 
 def orthogonalize(x: Tensor, n_steps: int = 5) -> Tensor:
-    """Return matrices [n, rows, columns] with singular values near 1.
+    """Return matrices [n, rows, columns] with singular values close to 1.
 
-    After five Newton-Schulz steps with the coefficients of Jordan et al. (2024), the singular
-    values are between about 0.7 and 1.2. This is precise enough; more steps only take longer.
+    After five Newton-Schulz steps with the coefficients from Jordan et al. (2024), the singular
+    values are between about 0.7 and 1.2, which is precise enough.
     """
     a, b, c = 3.4445, -4.7750, 2.0315
     is_tall = x.size(-2) > x.size(-1)
-    x = x.mT if is_tall else x  # makes `gram` smaller
+    x = x.mT if is_tall else x  # to make `gram` smaller
     x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
     for _ in range(n_steps):
         gram = x @ x.mT

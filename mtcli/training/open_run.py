@@ -164,7 +164,7 @@ def _prepare_data(
 
 
 def _with_languages(config: Config, languages: Languages) -> Config:
-    """Return `config` with the language codes found in the corpus; with `to`, it has others."""
+    """Return `config` with the language codes of the corpus, unless `to` sets target languages."""
     if config.data.train.targets:
         return config
     codes = {"source_lang": languages.source, "target_lang": languages.target}
@@ -174,9 +174,9 @@ def _with_languages(config: Config, languages: Languages) -> Config:
 def _resolve_bleu_tokenizer(
     config: Config, context: RunContext, checkpoint: Checkpoint | None, notify: Notify
 ) -> Config:
-    """Return `config` with a tokenizer of BLEU.
+    """Return `config` with a BLEU tokenizer.
 
-    A resumed run keeps its tokenizer: a different one could select different weights.
+    A resumed run keeps its tokenizer, because a different one could select different weights.
     """
 
     def choose() -> str:
@@ -203,7 +203,7 @@ def _lock_new_run(directory: Path, lock: RunLock) -> None:
     check_is_run(directory)
     if has_saved_weights(directory):
         raise CheckpointError(
-            f"another process has started a run in {directory} in the meantime",
+            f"another process has just started a run in {directory}",
             hint="run the same command again to resume that run, or choose another --out",
         )
 
@@ -258,7 +258,7 @@ def _get_tokenizers(
     checkpoint: Checkpoint | None,
     notify: Notify,
 ) -> Tokenizers:
-    """Load the tokenizers of the run, its parent or the user; if there are none, train them."""
+    """Load the tokenizers from the run, its parent or the user's model, or train new ones."""
 
     def get() -> Tokenizers:
         if checkpoint:
@@ -278,7 +278,7 @@ def _get_tokenizers(
 
 
 def check_tags(config: Config, dev: Corpus, tokenizers: Tokenizers) -> None:
-    """Raise `ConfigError` if the vocabulary lacks a tag, or its target languages are not used."""
+    """Raise `ConfigError` if the vocabulary lacks a tag, or if the corpora need `to`."""
     known = tokenizers.source.tags
     used = {*config.data.symbols, *(symbol for info in dev.entries for symbol in info.symbols)}
     missing = sorted(used.difference(known))
@@ -301,7 +301,7 @@ def check_tags(config: Config, dev: Corpus, tokenizers: Tokenizers) -> None:
 def _resolve_steps(
     config: Config, context: RunContext, data: Dataset, options: RunOptions, notify: Notify
 ) -> Config:
-    """Return `config` with the number of steps that fit into `train.minutes`, if that is set."""
+    """Return `config` with the number of steps that fit into `train.minutes`, if it is set."""
     minutes = config.train.minutes
     if minutes is None:
         return config
@@ -324,7 +324,7 @@ def _with_train_settings(config: Config, **settings: Any) -> Config:
 
 
 def _notify_summary(run: Run, notify: Notify) -> None:
-    """Report the model size, initial weights, shares, dev sets and settings to the user."""
+    """Report the model size, initial weights, corpus shares, dev sets and training settings."""
     options, device, size = run.config.train, run.train_step.device, run.processes.size
     n_frozen = sum(p.numel() for p in run.model.parameters() if not p.requires_grad)
     frozen = f", {n_frozen:,} of them frozen" if n_frozen else ""
@@ -345,4 +345,5 @@ def _describe_dev_sets(run: Run) -> list[str]:
     sizes = ", ".join(f"{dev_set.name} ({len(dev_set.encoded):,} pairs)" for dev_set in sets)
     metric = metric_label(run.config.train.metric)
     scores = {"mean": "mean of all sets", "worst": "worst set", "first": "first set"}[rule]
-    return [f"dev sets: {sizes}", f"  the {scores} counts ({metric}, train.dev_rule={rule})"]
+    selection = f"  weights are selected by the {scores} ({metric}, train.dev_rule={rule})"
+    return [f"dev sets: {sizes}", selection]

@@ -41,9 +41,9 @@ def freeze(model: nn.Module, patterns: tuple[str, ...]) -> None:
 def build_optimizers(
     model: TrainableModel[Any], options: TrainConfig, processes: Processes = SINGLE
 ) -> list[Optimizer]:
-    """Return the optimizers, which together update all parameters that are not frozen.
+    """Return optimizers that together update all parameters that are not frozen.
 
-    Each parameter group stores its peak learning rate in the entry "peak".
+    Each parameter group stores its peak learning rate under the key "peak".
     """
     matrices, others = split_parameters(model)
     adamw_groups: list[dict[str, Any]] = []
@@ -74,9 +74,9 @@ def split_parameters(
 ) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
     """Return the trainable parameters in two lists: matrices of hidden layers, and all others.
 
-    Embeddings and the output layer count as others. Each of their rows belongs to one piece, and an
-    orthogonalized update would move rare pieces as far as frequent ones. Relative position vectors
-    count as matrices, because every distance occurs in every batch.
+    The second list includes the embeddings and the output layer. Each of their rows belongs to one
+    piece, and an orthogonalized update would move rare pieces as far as frequent ones. Relative
+    position vectors are in the first list, because every distance occurs in every batch.
     """
     piece_matrices = {
         id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)
@@ -93,7 +93,7 @@ def split_parameters(
 
 
 def build_schedule(options: TrainConfig) -> Schedule:
-    """Return the learning rate schedule that `options` selects."""
+    """Return the learning rate schedule selected by `options`."""
     schedules = {"trapezoid": trapezoid, "cosine": cosine, "inverse_sqrt": inverse_sqrt}
     return partial(schedules[options.schedule], options)
 

@@ -1,7 +1,7 @@
 """Preparation of the training data: read, split, train the vocabulary, encode.
 
 Each stage stores its result in the cache, so that a resumed run, or another run with the same data
-and vocabulary, need not repeat it.
+and vocabulary, can reuse it.
 """
 
 import hashlib
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 Notify = Callable[[str], None]
 OnProgress = Callable[[str, int, float | None], None]  # activity, pairs done, completed fraction
 
-_FEW_PAIRS = 1_000  # fewer training pairs cause a warning
+_FEW_PAIRS = 1_000  # with fewer training pairs, the user gets a warning
 
 
 def _ignore(*_: object) -> None:
@@ -52,7 +52,7 @@ class CorpusSplit:
 
     train: Corpus
     dev: Corpus
-    is_mixed: bool = False  # the corpus of each training pair matters
+    is_mixed: bool = False  # training depends on which corpus each pair comes from
 
     @property
     def digest(self) -> str:
@@ -63,7 +63,7 @@ class CorpusSplit:
 
 @dataclass(frozen=True)
 class SplitSummary:
-    """Facts about the training and dev pairs that can be loaded without the training text."""
+    """Summary of the training and dev pairs that can be loaded without the training text."""
 
     digest: str
     languages: Languages
@@ -141,7 +141,7 @@ class Preparation:
         return tokenizers
 
     def word_counts(self) -> bytes:
-        """Count the words of the training text; return the content of word_counts.safetensors."""
+        """Count the words in the training text; return the contents of word_counts.safetensors."""
 
         def write(directory: Path) -> dict[str, Any]:
             train = self.split.train
@@ -191,7 +191,7 @@ class Preparation:
         return max(1, options.sample_lines // 2) if options.is_shared else options.sample_lines
 
     def undo(self) -> None:
-        """Remove the entries that this object has added to the cache."""
+        """Remove the cache entries that this object has added."""
         self._cache.remove(self._new_keys)
 
     def _find_or_build(self, key: str, write: Callable[[Path], dict[str, Any]]) -> CacheEntry:
@@ -211,7 +211,7 @@ class Preparation:
         if None in parts:
             return None
         filters = data.max_length, self._config.tokenizer.normalization, data.dev_pairs
-        if self._config.filters != FilterConfig.none():  # without filters, as in version 0.2.0
+        if self._config.filters != FilterConfig.none():  # otherwise, keep the key of version 0.2.0
             parts.append(json.dumps(self._config.filters.model_dump(mode="json")))
         is_new_model = self._config.train.start_from is None  # affects the warning about few pairs
         return cache_key("split", parts, filters, is_new_model)
@@ -259,7 +259,7 @@ class Preparation:
 def read_split(config: Config, notify: Notify, reader: CorpusReader | None = None) -> CorpusSplit:
     """Read and filter the training pairs of `config`; read the dev pairs, or hold them out.
 
-    The filters do not affect the dev set: it must be the same for models with different filters.
+    Filters do not apply to the dev set, which must be the same for models with different filters.
     """
     reader = reader or CorpusReader()
     corpus = _read(reader, config.data.train, config, _prefixed("training", notify))
@@ -300,19 +300,19 @@ def read_dev(config: Config, notify: Notify, reader: CorpusReader) -> Corpus:
 
 
 def configured_languages(config: Config) -> Languages:
-    """Return the languages in the settings."""
+    """Return the languages that `config` specifies."""
     return Languages(config.data.source_lang, config.data.target_lang)
 
 
 def digest_by_seed(config: Config, reader: CorpusReader) -> str:
-    """Return the digest of the split in mtcli 0.1.0, which depends on `train.seed`."""
+    """Return the digest of the split that mtcli 0.1.0 would make, which depends on `train.seed`."""
     corpus = _read(reader, config.data.train, config, _ignore)
     train, dev = hold_out(corpus, config.data.dev_pairs, config.train.seed)
     return CorpusSplit(train, dev, config.data.is_mixed).digest
 
 
 def _read(reader: CorpusReader, source: CorpusSource, config: Config, notify: Notify) -> Corpus:
-    """Read the pairs of the training corpus; drop those that are certainly too long."""
+    """Read the training corpus; drop pairs that are certainly too long."""
     corpus = reader.read(source, notify, configured_languages(config))
     return _drop_overlong(corpus, config, notify)
 

@@ -1,4 +1,4 @@
-"""Preview of the training data of a run, without a model and without torch."""
+"""Preview of a run's training data, without building a model or importing torch."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from mtcli.training.streaming import StreamPreparation
 
 
 def preview_data(config: Config, reader: CorpusReader, cache: Path | None) -> tuple[str, ...]:
-    """Return the notices that the preparation of the data will print, for example about filters."""
+    """Return the notices that data preparation would print, such as those about filters."""
     if config.data.streaming:
         return StreamPreparation(config, DataCache(cache or Path()), reader).summary.notices
     if cache:

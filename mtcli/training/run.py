@@ -124,7 +124,7 @@ def _find_finished(config: Config, context: RunContext, options: RunOptions) -> 
 
 
 def _process_device(name: str) -> torch.device:
-    """Return the device of this process; each process on a machine gets a separate GPU."""
+    """Return the device for this process; each process on a machine gets a separate GPU."""
     device = choose_device(name)
     if not is_distributed() or device.type == "cpu":
         return device

@@ -43,7 +43,7 @@ Listener = Callable[[Event], None]
 
 @dataclass(frozen=True)
 class RunOptions:
-    """Options of one `mtcli train` command that do not change the trained model."""
+    """Options for one `mtcli train` command that do not change the trained model."""
 
     fresh: bool = False  # start over, even if the directory contains a run
     stop_after: float | None = None  # minutes
@@ -75,9 +75,10 @@ class RunContext:
         return DataCache(self.shared_cache or self.directory / CACHE)
 
     def remove_cache(self, *, keep: tuple[str, ...] = ()) -> None:
-        """Remove the cache of this run, except the entries in `keep`; never remove a shared cache.
+        """Remove this run's cache, except the entries in `keep`; never remove a shared cache.
 
-        Rank 0 removes the cache. On machines with a separate file system, the first process does.
+        Rank 0 removes the cache on its file system. On machines with a separate file system, the
+        first process does.
         """
         has_own = local_rank() == 0 and not (self.directory / CONFIG).exists()
         if self.shared_cache is None and (self.processes.is_first or has_own):
@@ -86,7 +87,7 @@ class RunContext:
 
 @dataclass(frozen=True)
 class BestScores:
-    """BLEU on the dev set, with its signature; with several dev sets, also BLEU of each."""
+    """BLEU on the dev set and its signature; with several dev sets, also the BLEU of each."""
 
     bleu: float
     signature: str
@@ -138,7 +139,7 @@ class Run:
         scores: BestScores,
         name: str = "",
     ) -> None:
-        """Save `weights` as the model; `name` describes weights of more than a single step."""
+        """Save `weights` as the model; `name` describes weights that do not come from one step."""
         info = WeightsInfo(
             n_parameters=self.n_parameters,
             step=step,
@@ -164,8 +165,8 @@ class Run:
         return self._measure(lambda dev_set: dev_set.mean_length()).seconds
 
     def _measure(self, max_pieces: Callable[[DevSet], int | None] = lambda _: None) -> DevScores:
-        # All processes must gather each layer of a sharded model at the same time, so they cannot
-        # split the dev set: each process translates all of it.
+        # All processes must gather each layer of a sharded model at the same time. They therefore
+        # cannot split the dev set, so each process translates all of it.
         processes = SINGLE if is_sharded(self.model) else self.processes
         data = self.data
         with reshard_after(self.model):
@@ -178,7 +179,7 @@ class Run:
         return combine(measured, self.config.train.dev_rule)
 
     def groups_from(self, position: DataPosition) -> Generator[Group]:
-        """Probe the memory, then return a generator that prefetches groups from `position` on."""
+        """Probe memory, then return a generator that prefetches groups, starting at `position`."""
         stream = self.batch_stream()
         self.train_step.probe_memory(stream.largest)
         groups = stream.groups(position)
@@ -187,7 +188,7 @@ class Run:
         return prefetch(groups)
 
     def batch_stream(self) -> BatchStream:
-        """Return the stream of training batches of this process."""
+        """Return the stream of training batches for this process."""
         options = self.config.data
         is_augmented = options.subword_sampling or options.word_dropout
         return BatchStream(
@@ -202,7 +203,7 @@ class Run:
 
     @cached_property
     def parts(self) -> CorpusParts:
-        """The rows of each corpus in the training set."""
+        """The training set rows that belong to each corpus."""
         return CorpusParts(self.data.train_set, len(self.config.data.train.entries))
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Fully sharded training (FSDP2) of models that are larger than the memory of one device."""
+"""Fully sharded training (FSDP2) for models that do not fit in the memory of one device."""
 
 import warnings
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ def shard(model: TrainableModel[Any]) -> None:
                 for sublayer in layer.children():
                     if any(isinstance(module, nn.Linear) for module in sublayer.modules()):
                         _shard_module(sublayer)  # norms are too small to shard separately
-    # Keep the rest gathered: the loss uses the output matrix after the model's forward pass.
+    # Keep the rest gathered, because the loss uses the output matrix after the forward pass.
     _shard_module(model, reshard_after_forward=False)
 
 

@@ -1,4 +1,4 @@
-"""Shares of the corpora in the training data, as planned and as used."""
+"""Each corpus's share of the training data: planned, and actually used."""
 
 from collections.abc import Iterator
 
@@ -10,12 +10,12 @@ from mtcli.training.run_state import Run
 
 
 def planned_shares(run: Run) -> list[str]:
-    """Return lines with the share of each corpus in an epoch; empty if there is only one corpus."""
+    """Return lines with each corpus's share of an epoch; empty if there is only one corpus."""
     if not _has_shares(run):
         return []
     sizes, tokens = run.parts.sizes, run.parts.n_tokens
     counts = run.mixture.counts if run.mixture else sizes
-    # An epoch with a weight that is not an integer contains some of the pairs: take their mean.
+    # With a fractional weight, the pairs differ from epoch to epoch: use the mean tokens per pair.
     expected = [
         round(n * count / max(1, size))
         for n, count, size in zip(tokens, counts, sizes, strict=True)
@@ -25,7 +25,7 @@ def planned_shares(run: Run) -> list[str]:
 
 
 def used_shares(run: Run, position: DataPosition) -> list[str]:
-    """Return lines with the share that each corpus had in the training up to `position`."""
+    """Return lines with each corpus's share of the pairs used in training up to `position`."""
     if not _has_shares(run):
         return []
     pairs, tokens = run.parts.count(run.batch_stream().rows_in_epoch(position))
@@ -48,7 +48,7 @@ def _has_shares(run: Run) -> bool:
 
 
 def _lines(run: Run, shares: list[Share]) -> Iterator[str]:
-    # Do not log directories: a model can be shared.
+    # Do not log directory names, because the model may be shared.
     entries = run.config.data.train.strip_absolute_paths().entries
     for entry, share in zip(entries, shares, strict=True):
         yield f"  {entry.label}: {share}"

@@ -31,7 +31,7 @@ class LossModule(nn.Module):
         self.loss_terms = model.loss_terms
 
     def forward(self, source: Tensor, target_in: Tensor, labels: Tensor) -> Tensor:
-        """Return two summed losses [2]: of all terms, and of the first term (the target)."""
+        """Return two summed losses [2]: over all terms, and over the first term (the target)."""
         loss_terms = self.loss_terms(source, target_in, labels)
         weight, smoothing = self.model.output_weight, self.label_smoothing
         losses = torch.stack(
@@ -76,7 +76,7 @@ class TrainStep:
         self.restart()
 
     def restart(self) -> None:
-        """Reset everything that steps change, except the weights."""
+        """Reset all state that steps change, except the weights."""
         for optimizer in self.optimizers:
             optimizer.state.clear()
         self.scaler = torch.amp.GradScaler(
@@ -89,10 +89,10 @@ class TrainStep:
     def probe_memory(self, largest: Callable[[], Batch]) -> None:
         """Find the largest batch size that fits in the memory of every process.
 
-        Call this before the first step: a process that runs out of memory during a step would leave
-        the others waiting for its gradients. The probe is also the first gradient exchange, which
-        fixes the order of the buckets of DistributedDataParallel. This order must not depend on
-        where a run was interrupted, or a resumed run would sum gradients in a different order.
+        The probe must run before the first step, because a process that runs out of memory during
+        a step would leave the others waiting for its gradients. The probe is also the first
+        gradient exchange, which fixes the order of DistributedDataParallel's buckets. If this order
+        depended on where a run was interrupted, a resumed run would sum gradients differently.
         """
         if self._is_memory_probed:
             return
@@ -125,7 +125,7 @@ class TrainStep:
             self.scaler.unscale_(optimizer)
         max_norm = self.options.max_norm or math.inf
         norm = unshard(nn.utils.clip_grad_norm_(self.model.parameters(), max_norm)).item()
-        # float16 gradients overflow occasionally: skip the update and lower the loss scale.
+        # If float16 gradients overflow, skip the update and lower the loss scale.
         self._has_overflowed = self.scaler.is_enabled() and not math.isfinite(norm)
         norm = 0.0 if self._has_overflowed else norm
         return StepResult(loss / n_target_tokens, norm, n_target_tokens, n_tokens, n_positions)

@@ -18,7 +18,7 @@ class StopRequest:
     """A request to stop training, set by a signal or by a time limit.
 
     Before and after the training steps, a signal ends the run immediately, because there is nothing
-    to save. During the steps, the first signal only sets `signal`; training then saves and stops.
+    to save. During the steps, the first signal only sets `signal`, and training saves and stops.
     """
 
     def __init__(self, minutes: float | None = None) -> None:
@@ -34,7 +34,7 @@ class StopRequest:
 
     @contextmanager
     def during_steps(self) -> Iterator[None]:
-        """Run the block, which executes the steps; the first signal only requests a stop."""
+        """Run the block, in which the first signal only requests a stop."""
         self.raise_pending()
         self._is_in_steps = True
         try:
@@ -46,7 +46,7 @@ class StopRequest:
             self._is_in_steps = False
 
     def receive(self, number: int) -> None:
-        """Record a signal; raise `Interrupted` unless training can save first."""
+        """Record a signal; raise `Interrupted` unless training should save first."""
         is_second = self.signal is not None
         self.signal = number
         if not self._is_in_steps:
@@ -80,8 +80,8 @@ def stop_on_signals(request: StopRequest, notify: Callable[[Notice], None]) -> I
         except MtcliError:
             raise
         except Exception as error:
-            # After a signal, treat any error as its consequence: another process has ended, or an
-            # extension module that was being imported has replaced the handler's exception.
+            # After a signal, treat any error as a result of the signal: another process may have
+            # ended, or an import of an extension module may have replaced the handler's exception.
             if request.signal is None:
                 raise
             message = f"{_UNSAVED}\n  ({error})" if request.is_unsaved else ""

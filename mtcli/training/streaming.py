@@ -1,4 +1,4 @@
-"""Preparation of a run that streams its corpus: only the first pairs are read in advance."""
+"""Preparation of a run that streams its corpus. Only the first pairs are read in advance."""
 
 import hashlib
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class _Head:
 
     train: Corpus
     dev: Corpus
-    near_copies: NearCopyIndex | None  # dev pairs whose near-copies the stream must not contain
+    near_copies: NearCopyIndex | None  # dev pairs whose near-copies are dropped from the stream
     notices: tuple[str, ...]
 
 
@@ -75,15 +75,15 @@ class StreamPreparation(Preparation):
         return tokenizers
 
     def word_counts(self) -> bytes:
-        """Count the words of the first pairs; return the content of word_counts.safetensors."""
+        """Count the words in the first pairs; return the contents of word_counts.safetensors."""
         head = self._head.train
         return word_counts_file(head.blocks(), len(head), is_complete=False)
 
     def encode(self, tokenizers: Tokenizers) -> None:
-        """Do nothing: pairs are encoded during training."""
+        """Do nothing, because pairs are encoded during training."""
 
     def has_ids(self, tokenizers: Tokenizers, digest: str) -> bool:
-        """Return True: there is nothing to encode."""
+        """Return True, because there is nothing to encode."""
         del tokenizers, digest
         return True
 

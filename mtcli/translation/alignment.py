@@ -11,7 +11,7 @@ from mtcli.translation.engines.base import ScoredPieces, Source
 from mtcli.translation.splitting import LinePart, replace_line_breaks, split_line
 
 Attention = Sequence[Sequence[float]]  # [T][S]: weights from target to source pieces
-Alignment = tuple[tuple[int, int], ...]  # (source word, target word); both counted from 0
+Alignment = tuple[tuple[int, int], ...]  # (source word, target word), both counted from 0
 
 
 def compute_attention_maps(
@@ -19,8 +19,8 @@ def compute_attention_maps(
 ) -> list[AttentionMap]:
     """Translate one line and return its attention map, or one map per part of a long line.
 
-    The engine provides the weights: the mean of the heads that the alignment uses, without the
-    attention to the EOS of the source. The tags in `symbols` are among the source pieces.
+    The engine provides the weights: the mean over the alignment heads, without the attention to the
+    source EOS. The source pieces include the tags in `symbols`.
     """
     import numpy as np
 
@@ -28,18 +28,18 @@ def compute_attention_maps(
     parts = split_with_tags(loaded, line, symbols)
     for part in parts:
         best, n_source = translate_part(loaded, part, with_alignment=True), len(part.pieces)
-        assert best.attention is not None  # because of with_alignment
+        assert best.attention is not None  # requested by with_alignment
         weights = np.array([row[:n_source] for row in best.attention], dtype=np.float32)
         untagged = part.pieces[len(symbols) :]
         source = line if len(parts) == 1 else loaded.tokenizers.source.detokenize(untagged)
         target = replace_line_breaks(loaded.tokenizers.target.detokenize(best.pieces))
-        weights = weights.reshape(-1, n_source)  # also if there are no target pieces
+        weights = weights.reshape(-1, n_source)  # needed if there are no target pieces
         maps.append(AttentionMap(source, target, best.pieces, part.pieces, weights))
     return maps
 
 
 def split_with_tags(loaded: LoadedEngine, line: str, symbols: Symbols) -> list[LinePart]:
-    """Return the parts of a line; each of them starts with the tags in `symbols`."""
+    """Split a line into parts that each start with the tags in `symbols`."""
     pieces = loaded.tokenizers.source.tokenize(line)
     parts = split_line(pieces, max(1, loaded.max_pieces - len(symbols)))
     return [replace(part, pieces=(*symbols, *part.pieces)) for part in parts]

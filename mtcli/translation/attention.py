@@ -1,4 +1,4 @@
-"""Attention of all layers and heads to a translation or a reference."""
+"""Attention weights of all layers and heads, for a translation or a reference."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class LineAttention:
     """A line, its translation or reference, and the attention between them.
 
-    A line that is longer than the training sentences is translated in parts. Each part has its own
-    attention; other lines have one part, and a blank line has none.
+    A line that is longer than the training sentences is translated in parts, each with its own
+    attention. Other lines have one part. A blank line has none.
     """
 
     source: str
@@ -31,22 +31,22 @@ class LineAttention:
     parts: tuple[SentenceAttention, ...]
 
     def _repr_html_(self) -> str:
-        """Draw the default map of each part in a notebook."""
+        """Return the default map of each part as an SVG picture for notebooks."""
         return str(svg_picture([part.map() for part in self.parts]))
 
 
 def trace_attention(
     loaded: LoadedEngine, text: str, reference: str | None = None, *, symbols: Symbols = ()
 ) -> LineAttention:
-    """Return the attention of all layers and heads when the model translates `text`.
+    """Return the attention weights of all layers and heads when the model translates `text`.
 
     With `reference`, the model is forced to output the reference, and the line is not split. The
-    torch model computes the weights; the engine of `loaded` translates. The tags in `symbols` are
-    among the source pieces.
+    loaded engine translates, but the torch model computes the weights. The source pieces include
+    the tags in `symbols`.
     """
     if loaded.open_model is None:
         raise EngineError(
-            "the attention of an ensemble cannot be shown", hint="use the models separately"
+            "cannot show the attention of an ensemble", hint="use the models separately"
         )
     model = loaded.open_model()
     if reference is not None:

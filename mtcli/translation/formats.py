@@ -1,4 +1,4 @@
-"""Input and output formats for lines: text, tsv and jsonl."""
+"""Line formats for input and output: text, tsv and jsonl."""
 
 import json
 import math
@@ -104,7 +104,7 @@ class Formats:
     def _target(self, fields: dict[str, Any], place: str) -> str | None:
         """Return the target language of a JSON object; None if the model has only one."""
         if not self.tags.languages:
-            return None  # the field `to` has another meaning
+            return None  # in this case, a field `to` is passed through like any other
         to = fields.get("to", self.to)
         try:
             self.tags.symbols(to)

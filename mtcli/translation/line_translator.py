@@ -31,8 +31,8 @@ class Request:
 
     text: str
     prefix: str = ""  # forced start of the translation
-    to: str | None = None  # target language; None: the default of the translator
-    tag: str | None = None  # tag of the source; None: the default of the translator
+    to: str | None = None  # target language; None: the translator's default
+    tag: str | None = None  # source tag; None: the translator's default
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class LineTranslator:
         self.max_pieces = loaded.max_pieces
         self.options = loaded.search  # default search options of the model
         self.tags = loaded.tags  # target languages and tags to choose from
-        self.to, self.tag = to, tag  # defaults for requests that have none
+        self.to, self.tag = to, tag  # defaults for requests without these fields
         if to or tag:
             self.tags.check(to, tag)
         self.batch_tokens = batch_tokens or loaded.engine.batch_tokens
@@ -153,7 +153,7 @@ class _Group(Group[list[Translation]]):
         return self.n_unfinished == 0
 
     def start_batches(self) -> Iterator[Wait]:
-        """Start the searches one by one; yield a function that waits for the results of each."""
+        """Start the searches one by one; for each, yield a function that waits for its results."""
         return map(self._submit, self.batches())
 
     def batches(self) -> Iterator[list[int]]:
@@ -226,7 +226,8 @@ class _Group(Group[list[Translation]]):
     ) -> list[Translation]:
         """Join the n-best lists of the parts of a line.
 
-        The best candidates of all parts form the best translation, and so on.
+        The best candidates of all parts form the best translation, the second-best ones form the
+        second-best translation, and so on.
         """
         if not parts:
             return [Translation("", 0.0, alignment=() if self.options.with_alignment else None)]
@@ -260,7 +261,7 @@ def join_parts(parts: Sequence[LinePart], translations: Sequence[Translation]) -
 
 
 def _drop_invalid_links(translation: Translation, n_source: int) -> Alignment | None:
-    """Return the links between words of `str.split`; the tokenizer may have found more words."""
+    """Keep only links between words that `str.split` finds; the tokenizer may find more words."""
     if translation.alignment is None:
         return None
     n_target = len(translation.text.split())

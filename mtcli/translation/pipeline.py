@@ -1,11 +1,11 @@
-"""Processing of groups of lines in batches: several batches at a time, results in input order."""
+"""Processing of groups of lines: batches run in parallel, and results keep the input order."""
 
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, TypeVar
 
-LINES_PER_GROUP = 2048  # enough to sort by length, few enough to keep in memory
+LINES_PER_GROUP = 2048  # enough lines to sort by length, but few enough to hold in memory
 _QUEUED_PER_WORKER = 4  # queued batches keep the workers busy while the main thread prepares more
 _MAX_QUEUED_GROUPS = 4
 
@@ -19,12 +19,12 @@ class Group(ABC, Generic[ResultT]):
 
     @abstractmethod
     def start_batches(self) -> Iterator[Wait]:
-        """Start the batches one by one; yield a function that waits for the results of each."""
+        """Start the batches one by one; for each, yield a function that waits for its results."""
 
     @property
     @abstractmethod
     def is_done(self) -> bool:
-        """Whether the results of all batches have arrived."""
+        """Whether the results of all batches are available."""
 
     @abstractmethod
     def results(self) -> list[ResultT]:
@@ -34,8 +34,9 @@ class Group(ABC, Generic[ResultT]):
 def run_groups(groups: Iterable[Group[ResultT] | None], n_parallel: int) -> Iterator[list[ResultT]]:
     """Yield the results of each group; prepare the next group while the batches run.
 
-    None means that no more lines are available yet: all pending batches are finished before the
-    next group is requested. `n_parallel` is the number of batches that run at the same time.
+    None in `groups` means that no more lines are available yet. In this case, all pending batches
+    are finished before the next group is requested. `n_parallel` is the number of batches that run
+    at the same time.
     """
     queue: deque[Group[ResultT]] = deque()
     pending: deque[Wait] = deque()
@@ -47,7 +48,7 @@ def run_groups(groups: Iterable[Group[ResultT] | None], n_parallel: int) -> Iter
             for wait in group.start_batches():
                 pending.append(wait)
                 _finish(pending, _QUEUED_PER_WORKER * n_parallel)
-            # Groups of blank lines add no batches, so the queue needs a separate limit.
+            # Groups of blank lines have no batches, so the queue needs a limit of its own.
             if len(queue) > _MAX_QUEUED_GROUPS:
                 _finish(pending, 0)
         while queue and queue[0].is_done:

@@ -1,4 +1,4 @@
-"""Output lines of scored pairs: text, tsv and jsonl; and the totals."""
+"""Output formats for scored pairs (text, tsv and jsonl) and for their totals."""
 
 import json
 import math
@@ -14,14 +14,14 @@ _DIGITS = 4
 
 @dataclass(frozen=True)
 class ScoreFormat:
-    """Formats scored pairs, one per line."""
+    """Output format for scored pairs, one per line."""
 
-    name: str = "text"  # text: the score; tsv and jsonl: also tokens, source and target
+    name: str = "text"  # text: score only; tsv and jsonl: also token count, source and target
     length_penalty: float = 0.0
     with_tokens: bool = False
 
     def format_line(self, pair: Pair, score: PairScore) -> str:
-        """Return the output line of a pair, without a trailing newline."""
+        """Return the output line for a pair, without a trailing newline."""
         value = score.score(self.length_penalty)
         if self.name == "jsonl":
             return self._to_json(pair, score, value)
@@ -48,7 +48,7 @@ class ScoreFormat:
 
 
 def format_totals(totals: ScoreTotals) -> str:
-    """Return one line with the totals, such as for standard error."""
+    """Return one line with the totals, for example for standard error."""
     n_scored = totals.n_pairs - totals.n_overlong
     pairs = "1 pair" if n_scored == 1 else f"{n_scored:,} pairs"
     return (
@@ -59,7 +59,7 @@ def format_totals(totals: ScoreTotals) -> str:
 
 
 def totals_to_json(totals: ScoreTotals) -> str:
-    """Return the totals as a JSON object; a value that is not defined is null."""
+    """Return the totals as a JSON object; undefined values are null."""
     return json.dumps(
         {
             "n_pairs": totals.n_pairs,
@@ -78,8 +78,9 @@ def notices(totals: ScoreTotals, max_pieces: int) -> Iterator[str]:
     """Yield a message for each kind of pair that needs a warning."""
     if totals.n_overlong:
         yield (
-            f"{totals.n_overlong} of {totals.n_pairs} pairs have more than {max_pieces} pieces on "
-            "a side and the score -inf; they do not count in the totals; see --max-pieces"
+            f"{totals.n_overlong} of {totals.n_pairs} pairs have a source or target with more than "
+            f"{max_pieces} pieces; they get the score -inf and are excluded from the totals "
+            "(see --max-pieces)"
         )
     if totals.n_blank:
         yield f"{totals.n_blank} of {totals.n_pairs} pairs have a blank source or target"

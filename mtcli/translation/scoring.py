@@ -1,4 +1,4 @@
-"""Scores of given translations: the log-probability of each token, of sentences and of a corpus."""
+"""Scoring of existing translations: log-probabilities of tokens, sentences and a corpus."""
 
 import math
 from collections import deque
@@ -16,7 +16,7 @@ _GROUP_CHARACTERS = 1 << 20  # limit for groups of long lines
 
 @dataclass(frozen=True)
 class Pair:
-    """A source line and a given translation of it."""
+    """A source line and an existing translation of it."""
 
     source: str
     target: str
@@ -24,7 +24,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class PairScore:
-    """Score of a translation: the log-probability of each of its tokens, EOS included.
+    """Score of a translation: the log-probability of each of its tokens, including EOS.
 
     An overlong pair has no tokens, and its score is minus infinity.
     """
@@ -40,20 +40,20 @@ class PairScore:
         return -math.inf if self.is_overlong else math.fsum(self.log_probs)
 
     def score(self, length_penalty: float) -> float:
-        """Return log-probability / length**length_penalty, as in search; EOS counts."""
+        """Return log-probability / length**length_penalty, as in search (length includes EOS)."""
         divisor: float = max(1, len(self.tokens)) ** length_penalty
         return self.log_prob / divisor
 
 
 @dataclass(frozen=True)
 class ScoreTotals:
-    """Totals of scored pairs. Overlong pairs count only in `n_pairs` and `n_overlong`."""
+    """Totals over scored pairs. Only `n_pairs` and `n_overlong` include overlong pairs."""
 
     n_pairs: int = 0
     n_overlong: int = 0
     n_blank: int = 0
-    n_tokens: int = 0  # EOS of each pair included
-    n_characters: int = 0  # of the targets
+    n_tokens: int = 0  # target tokens, including EOS
+    n_characters: int = 0  # target characters
     log_prob: float = 0.0
 
     def __add__(self, other: "ScoreTotals") -> "ScoreTotals":
@@ -69,13 +69,16 @@ class ScoreTotals:
 
     @property
     def bits_per_character(self) -> float:
-        """Cross-entropy per target character, comparable across vocabularies; NaN if none."""
+        """Cross-entropy per target character, comparable across vocabularies.
+
+        NaN if the targets have no characters.
+        """
         bits = -self.log_prob / math.log(2)
         return bits / self.n_characters if self.n_characters else math.nan
 
 
 def total_scores(pairs: Sequence[Pair], scores: Sequence[PairScore]) -> ScoreTotals:
-    """Return the totals of scored pairs."""
+    """Return the totals over `pairs`, given their scores."""
     scored = [(p, s) for p, s in zip(pairs, scores, strict=True) if not s.is_overlong]
     return ScoreTotals(
         n_pairs=len(pairs),
@@ -100,8 +103,8 @@ class PairScorer:
         tag: str | None = None,
     ) -> None:
         self.engine, self.tokenizers = loaded.engine, loaded.tokenizers
-        self.symbols = loaded.tags.symbols(to, tag)  # in front of every source
-        # Positions of both sides; an engine counts source positions only.
+        self.symbols = loaded.tags.symbols(to, tag)  # tags in front of every source
+        # Twice the engine's limit: this one includes target positions, the engine's does not.
         self.batch_tokens = batch_tokens or 2 * loaded.engine.batch_tokens
         self.max_pieces = _choose_max_pieces(loaded, max_pieces)
 
@@ -124,12 +127,12 @@ class PairScorer:
 
 
 def _choose_max_pieces(loaded: LoadedEngine, wanted: int | None) -> int:
-    """Return the maximum length of a source or target: `wanted`, or the model's limit."""
+    """Return the maximum length of a source or target: `wanted`, or the model's default."""
     n_positions = loaded.engine.n_positions
     limit = None if n_positions is None else n_positions - 1  # one position is for EOS or BOS
     if wanted is not None and limit is not None and wanted > limit:
         raise EngineError(
-            f"max_pieces={wanted} is more than the model's {limit}",
+            f"max_pieces={wanted} exceeds the model's limit of {limit}",
             hint=f"use at most {limit}, or --engine torch (unless positions are learned)",
         )
     return wanted or min(loaded.search.max_length, limit or loaded.search.max_length)
@@ -160,7 +163,7 @@ class ScoredGroup:
 def score_stream(
     scorer: PairScorer, pairs: Iterable[Pair], on_progress: OnProgress | None = None
 ) -> Iterator[ScoredGroup]:
-    """Yield all pairs with their scores, in groups, in bounded memory.
+    """Yield groups of pairs with their scores; memory use does not depend on the input size.
 
     An error in the input is raised after the pairs before it have been yielded.
     """
@@ -209,11 +212,14 @@ class _Group(Group[PairScore]):
         return self.n_unfinished == 0
 
     def start_batches(self) -> Iterator[Wait]:
-        """Start the batches one by one; yield a function that waits for the results of each."""
+        """Start the batches one by one; for each, yield a function that waits for its results."""
         return map(self._submit, self._batches())
 
     def _batches(self) -> Iterator[list[int]]:
-        """Yield batches of pairs of similar length; their positions include padding."""
+        """Yield batches of pairs of similar length; a batch has at most `batch_tokens` positions.
+
+        Padding counts as positions. A single pair may exceed the limit.
+        """
         batch: list[int] = []
         longest_source = longest_target = 0
         for row in self.rows:

@@ -11,15 +11,15 @@ from mtcli.tokenizer import WORD_START
 _SENTENCE_END = re.compile(r"[.!?…][\"'”’»)\]]*$")
 _WIDE_SENTENCE_END = re.compile(r"[。！？｡][」』”’）]*$")
 _CLAUSE_END = re.compile(r"[,;:–—、，；：][\"'”’»)\]]*$")
-# The sentence probably continues after a title, an initial, "z.B.", "U.S." or the ordinal of a
-# German date such as "3.".
+# A sentence probably continues after a title, an initial, "z.B.", "U.S." or an ordinal such as "3."
+# in a German date.
 _ABBREVIATION = re.compile(r"[\"'“„(]*([A-ZÄÖÜ]\w{0,2}|\d+|(\w\.)+\w?)\.")
 _CONTINUATION_BYTE = re.compile(r"<0x[89AB][0-9A-F]>")  # not the first byte of a character
 _MAX_WORD_TAIL = 32  # characters; enough to recognize the punctuation at the end of a word
 
 
 class Boundary(IntEnum):
-    """Kind of boundary before a piece. A line is preferably split where the value is highest."""
+    """Kind of boundary before a piece. Higher values are better places to split a line."""
 
     INSIDE_CHARACTER = 0  # between the bytes of one character
     INSIDE_WORD = 1
@@ -63,7 +63,7 @@ def split_line(pieces: Sequence[str], max_pieces: int) -> list[LinePart]:
 
 
 def separator(before: str, after: str, *, is_inside_word: bool) -> str:
-    """Return the separator of two translated parts: a space if the script uses spaces."""
+    """Return the separator between two translated parts: a space if the script uses spaces."""
     if is_inside_word or not before or not after:
         return ""
     return "" if unicodedata.east_asian_width(before[-1]) in "WF" else " "

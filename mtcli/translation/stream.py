@@ -17,7 +17,7 @@ from mtcli.translation.formats import Formats, Line
 from mtcli.translation.line_translator import LineTranslator, Request, Translation
 from mtcli.translation.stream_io import Input, line_groups
 
-_ROUNDING = 1e-3  # in lines; tolerance for rounding errors in sums of fractions
+_ROUNDING = 1e-3  # tolerance, in lines, for rounding errors in sums of fractions
 
 
 class _GroupSize(NamedTuple):
@@ -41,7 +41,7 @@ class Progress:
         self._n_in_group = 0.0  # translated lines in the first group
 
     def read(self, n_lines: int, size: int) -> None:
-        """Count a group that has been read."""
+        """Register a group that has been read."""
         self._groups.append(_GroupSize(n_lines, size))
 
     def advance(self, n_lines: float) -> None:

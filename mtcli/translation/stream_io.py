@@ -26,7 +26,7 @@ class Input:
 
     file: IO[bytes]
     name: str
-    fill_batches: bool = False  # wait for full groups instead of translating available lines
+    fill_batches: bool = False  # wait for full groups instead of translating lines as they arrive
 
 
 def line_groups(source: Input) -> Iterator[list[bytes]]:

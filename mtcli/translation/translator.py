@@ -1,4 +1,4 @@
-"""`Translator`, the Python interface for translating and for scoring translations."""
+"""`Translator`, the Python interface for translating, scoring and attention."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -19,8 +19,8 @@ class Translator(LineTranslator):
         translator = Translator("my-model")
         translator.translate(["Hello."])
 
-    `to` is the target language of a model that has several, and `tag` a tag of the model.
-    `options` are the search options of the model. To change some of them, pass
+    `to` selects the target language if the model has several, and `tag` selects one of the model's
+    tags. The attribute `options` contains the model's search options. To change some of them, pass
     `dataclasses.replace(translator.options, beam_size=5, n_best=5)` to `stream`.
     """
 
@@ -44,7 +44,7 @@ class Translator(LineTranslator):
     ) -> list[str]:
         """Return the translation of each line, in input order; a blank line stays blank.
 
-        `to` replaces the target language of the translator.
+        `to` overrides the translator's target language.
         """
         width = self.options.beam_size if beam_size is None else beam_size
         options = replace(self.options, n_best=1, beam_size=width, with_scores=False)
@@ -53,8 +53,8 @@ class Translator(LineTranslator):
     def attention(self, text: str, reference: str | None = None) -> LineAttention:
         """Return the attention weights of all layers and heads for one line.
 
-        The target is the translation of the model or, if given, `reference`, which the model is
-        forced to output. The torch model computes the weights, whichever engine translates.
+        The target is the model's translation or, if given, `reference`, which the model is forced
+        to output. The torch model computes the weights, whichever engine translates.
         """
         symbols = self.tags.symbols(self.to, self.tag)
         return trace_attention(self.loaded, text, reference, symbols=symbols)
@@ -79,10 +79,10 @@ class Translator(LineTranslator):
             yield from group
 
     def score(self, sources: Iterable[str], targets: Iterable[str]) -> list[PairScore]:
-        """Return the score of each given translation: the log-probabilities of its tokens.
+        """Score existing translations; return the log-probability of each token of each target.
 
         `sources` and `targets` are lists of lines or open files. A pair that is longer than the
-        model's `search.max_length` has no tokens and the score minus infinity.
+        model's `search.max_length` has no tokens, and its score is minus infinity.
         """
         if isinstance(sources, str) or isinstance(targets, str):
             raise TypeError("sources and targets must be lists of strings, not one string")

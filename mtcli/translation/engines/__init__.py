@@ -1,4 +1,4 @@
-"""Engines, and the choice of an engine for a model (`open_engine`)."""
+"""Engines, and the function that selects one for a model (`open_engine`)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ class LoadedEngine:
     tokenizers: Tokenizers
     max_pieces: int  # longest source in training; longer lines are split
     search: SearchOptions  # default search options of the model
-    open_model: Callable[[], "TranslationModel[Any]"] | None = None  # torch model; None: ensemble
+    open_model: Callable[[], "TranslationModel[Any]"] | None = None  # None: ensemble
     tags: ModelTags = ModelTags()  # target languages and tags to choose from
 
 

@@ -1,4 +1,4 @@
-"""Interface of the engines, which translate pieces into n-best lists and score given pieces."""
+"""Interface of the engines, which translate pieces into n-best lists and score translations."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -29,18 +29,18 @@ class ScoredPieces:
 
 
 NBest = list[list[ScoredPieces]]  # the n-best list of each source, best first
-PiecePair = tuple[Source, Sequence[str]]  # a source, and the pieces of a given translation
+PiecePair = tuple[Source, Sequence[str]]  # a source, and the pieces of an existing translation
 TokenScores = list[list[float]]  # for each pair, the log-probability of each piece and of EOS
 
 
 class Engine(ABC):
-    """Runs a model. All sources of a batch must have the same `SearchOptions.limit`."""
+    """Runs a model. All sources in a batch must have the same `SearchOptions.limit`."""
 
     name: ClassVar[str] = ""  # as in `config.search.ENGINES`
     n_bytes = 0  # size of the weights
     n_parallel = 1  # batches searched at the same time
     n_positions: int | None = None  # maximum source and target length; None: unlimited
-    batch_tokens = 4_096  # default batch size in source positions, padding included
+    batch_tokens = 4_096  # default batch size in source positions, including padding
 
     @abstractmethod
     def search(self, sources: list[Source], options: SearchOptions, limit: int) -> NBest:
@@ -54,8 +54,8 @@ class Engine(ABC):
 
     @abstractmethod
     def score(self, pairs: list[PiecePair]) -> TokenScores:
-        """Return the log-probabilities of the pieces of each translation, and of EOS after them."""
+        """Return the log-probabilities of the pieces of each translation, followed by EOS."""
 
     def submit_scoring(self, pairs: list[PiecePair]) -> Callable[[], TokenScores]:
-        """Start to score pairs; return a function that waits for the result."""
+        """Start scoring `pairs`; return a function that waits for the result."""
         return partial(self.score, pairs)

@@ -94,11 +94,11 @@ class Ct2Engine(Engine):
         return partial(self._collect, pending, sources, options)
 
     def score(self, pairs: list[PiecePair]) -> TokenScores:
-        """Return the log-probabilities of the pieces of each translation, and of EOS after them."""
+        """Return the log-probabilities of the pieces of each translation, followed by EOS."""
         return self.submit_scoring(pairs)()
 
     def submit_scoring(self, pairs: list[PiecePair]) -> Callable[[], TokenScores]:
-        """Start to score pairs in a CTranslate2 thread; return a function that waits for it."""
+        """Start scoring in a CTranslate2 thread; return a function that waits for the result."""
         with _convert_errors():
             pending = self._model.score_batch(
                 [list(source.pieces) for source, _ in pairs],
@@ -128,8 +128,8 @@ class Ct2Engine(Engine):
     def _add_attention(self, sources: list[Source], n_best: NBest) -> NBest:
         """Return `n_best` with attention, computed by forced decoding of each hypothesis.
 
-        Beam search can also return attention, but it mixes up the first rows of the sentences in a
-        batch (CTranslate2 4.8).
+        Beam search can also return attention, but CTranslate2 4.8 then mixes up the first rows of
+        the sentences in a batch.
         """
         pairs = [(s, h) for s, best in zip(sources, n_best, strict=True) for h in best if h.pieces]
         results = self._model.translate_batch(
@@ -200,7 +200,7 @@ class Ct2Generator(Ct2Engine):
         return partial(_collect_generated, [pending[i] for i in range(len(sources))])
 
     def submit_scoring(self, pairs: list[PiecePair]) -> Callable[[], TokenScores]:
-        """Start to score pairs in a CTranslate2 thread; return a function that waits for it."""
+        """Start scoring in a CTranslate2 thread; return a function that waits for the result."""
         with _convert_errors():
             pending = self._model.score_batch(
                 [[*source.pieces, _EOS, _BOS, *pieces, _EOS] for source, pieces in pairs],
@@ -281,7 +281,10 @@ def _collect_generated(pending: list[Any]) -> NBest:
 
 
 def _collect_scores(pending: list[Any], pairs: list[PiecePair]) -> TokenScores:
-    """Return the scores of the target tokens; those of a language model follow its source's."""
+    """Return the scores of the target tokens.
+
+    For a language model, the scores of the source tokens come first and are dropped.
+    """
     with _convert_errors():
         results = [future.result() for future in pending]
     return [

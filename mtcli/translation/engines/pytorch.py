@@ -1,4 +1,4 @@
-"""torch engine: runs every architecture on every device and is the reference for other engines."""
+"""torch engine: runs any architecture on any device and is the reference for other engines."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -57,7 +57,7 @@ class TorchEngine(Engine):
         return _split_if_out_of_memory(lambda part: self._search(part, options, limit), sources)
 
     def score(self, pairs: list[PiecePair]) -> TokenScores:
-        """Return the log-probabilities of the pieces of each translation, and of EOS after them.
+        """Return the log-probabilities of the pieces of each translation, followed by EOS.
 
         If memory runs out, the batch is split in half and scored again.
         """
@@ -142,7 +142,7 @@ class TorchEngine(Engine):
 
 
 def _split_if_out_of_memory(run: Callable[[list[_In]], list[_Out]], batch: list[_In]) -> list[_Out]:
-    """Return the results of `run` for a batch; if memory runs out, process it in two halves."""
+    """Return the results of `run` for `batch`; if memory runs out, process the batch in halves."""
     try:
         return run(batch)
     except RuntimeError as error:
