@@ -165,7 +165,7 @@ def test_a_long_sentence_scrolls_on_a_phone(open_page, is_dark):
 
 def test_a_page_without_scripts_says_so(open_page):
     page = open_page(attention_page([ONE], "demo"), script=False)
-    assert "needs JavaScript" in page.locator("noscript").text_content()
+    assert "requires JavaScript" in page.locator("noscript").text_content()
 
 
 def test_the_number_of_weights_of_a_page_is_limited(monkeypatch):

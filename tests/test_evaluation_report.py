@@ -315,7 +315,7 @@ def test_a_report_does_not_replace_another_file(tmp_path, files):
     other.write_text("<p>mine</p>")
     result = run("evaluate", "--hypothesis", files[2], files[1], "--report", other)
     assert result.exit_code == 1
-    assert f"{other} exists and is not a report of mtcli" in result.stderr
+    assert f"{other} already exists and is not an mtcli report" in result.stderr
     assert not result.stdout
     assert other.read_text() == "<p>mine</p>"
 

@@ -100,7 +100,7 @@ def as_logged(event: Event) -> dict[str, Any]:
             entry |= {"sets": [_set_as_fields(s) for s in event.sets]} if event.sets else {}
         elif key == "sets" and not value:
             continue  # only one dev set
-        # Omit the memory: the logs of runs with the same seed must differ only in times.
+        # Omit memory use: logs of runs with the same seed must differ only in times.
         elif key != "memory":
             entry[key] = value
     return entry
