@@ -193,7 +193,7 @@ def _load_one(name: str, pair: str, notify: Notify) -> TestSet:
         with convert_errors(
             f"cannot download the test set {name}",
             hint=f"to work offline, run `sacrebleu -t {name} -l {pair} --echo src` on a computer "
-            f"with network access and copy {directory} from there (mtcli reads {names}); or pass "
+            f"with network access, and copy {directory} from it, so that {names} exist; or pass "
             "your own files",
         ):
             dataset.get_files(pair)
