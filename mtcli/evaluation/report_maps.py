@@ -36,12 +36,13 @@ def choose_map_lines(
 
 
 def describe_choice(n: int, *, is_comparison: bool) -> str:
-    """Return sentences that explain how `choose_map_lines` chose `n` lines."""
-    rules = "lowest score of the first system, largest difference between systems, and"
-    rules = rules if is_comparison else "lowest score and"
+    """Return a sentence that explains how `choose_map_lines` chose `n` lines."""
+    rules = "lowest score and"
+    if is_comparison:
+        rules = "lowest score of the first system, largest difference between systems, and"
     return (
-        f"Number of attention maps: {n:,}. Lines are chosen in turn by {rules} length; "
-        f"those of more than {_MAX_CHARACTERS} characters are excluded."
+        f"Lines with attention maps: {n:,}, chosen in turn by {rules} length; "
+        f"lines of more than {_MAX_CHARACTERS} characters are excluded."
     )
 
 

@@ -64,7 +64,7 @@ class Decoding:
 class SystemResult:
     """Translations of the test set by one system, and their scores."""
 
-    name: str  # model directory or file of translations
+    name: str  # model directory or file with translations
     hypotheses: tuple[str, ...]
     scores: Scores  # by name of the metric: "bleu", "chrf"
     decoding: Decoding | None = None  # None: the translations come from a file

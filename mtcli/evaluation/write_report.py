@@ -70,6 +70,6 @@ def _choose_lines(
             if number > n:
                 notify(f"warning: --map-line {number}: the test set has only {n:,} lines")
         lines = sorted({number - 1 for number in options.map_lines if number <= n})
-        return lines, f"Number of attention maps: {len(lines):,}, selected with --map-line."
+        return lines, f"Lines with attention maps: {len(lines):,}, selected with --map-line."
     lines = choose_map_lines(evaluation, scores, options.n_maps)
     return lines, describe_choice(len(lines), is_comparison=len(scores) > 1)

@@ -107,7 +107,7 @@ def as_logged(event: Event) -> dict[str, Any]:
 
 
 def _as_fields(scores: Scores) -> dict[str, Any]:
-    """Return the log fields of a validation's scores: all values, and the signature of BLEU."""
+    """Return the log fields of a validation's scores: all values, and the BLEU signature."""
     values = {name: score.value for name, score in scores.items()}
     return {**values, "signature": scores[MAIN_METRIC].signature}
 
