@@ -205,7 +205,7 @@ def test_an_analysis_is_json_and_text():
     text = format_analysis(evaluation)
     for part in (
         "length ratio",
-        "truncated: ends without the final mark",
+        "truncated: no final punctuation",
         "number lost 1 of 2",
         "Source length in words",
         "Training frequency of the rarest reference word",
@@ -235,7 +235,7 @@ def test_the_command_prints_the_analysis(tmp_path, copying_model):
     assert result.exit_code == 0, result.stderr
     assert "Lines with problems" in result.stdout
     assert "peak memory" in result.stdout
-    assert "the model directory has no word counts; name the training corpus" in result.stdout
+    assert "there is no model with word counts; specify the training corpus" in result.stdout
     result = run("--train-corpus", f"{tmp_path}/test.{{en,de}}", "--json")
     analysis = json.loads(result.stdout)["analysis"]
     assert analysis["training"]["n_pairs"] == 4

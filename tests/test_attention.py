@@ -74,7 +74,7 @@ def test_decoder_only_map_comes_from_the_second_to_last_layer(
     directory = random_model(tmp_path / "model", tiny_config, tokenizers, shape)
     ignore_content(directory, f"layers.{layer}.self_attention")
     assert is_uniform(directory, "torch") is (layer == 2)
-    assert "decoder-only models: of the second-to-last layer" in help_text()
+    assert "for decoder-only models, of the second-to-last layer" in help_text()
 
 
 def ignore_content(directory: Path, attention: str) -> None:
@@ -311,7 +311,7 @@ def test_the_command_writes_pages_and_pictures(suffix, tiny_trained, tmp_path):
         (["my dog", "--layer", "7"], 1, "there is no layer 7: the model has 2 layers"),
         (["my dog", "--head", "3"], 1, "there is no head 3: the model has 2 heads"),
         (["", "--output", "map.svg"], 1, "there is no text to translate"),
-        (["my dog", "--output", "taken.html"], 1, "exists and is not a report of mtcli"),
+        (["my dog", "--output", "taken.html"], 1, "already exists and is not an mtcli report"),
         (["my dog", "--output", "none/../taken.html/map.svg"], 1, "cannot write"),
     ],
 )
@@ -328,5 +328,5 @@ def test_a_missing_renderer_is_reported(tiny_trained, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     result = run_attention(tiny_trained, "my dog", "--output", tmp_path / "map.png")
     assert result.exit_code == 1
-    assert "PNG pictures need matplotlib" in result.stderr
+    assert "PNG pictures require matplotlib" in result.stderr
     assert "pip install 'mtcli[png]'" in result.stderr

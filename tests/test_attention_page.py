@@ -165,7 +165,7 @@ def test_a_long_sentence_scrolls_on_a_phone(open_page, is_dark):
 
 def test_a_page_without_scripts_says_so(open_page):
     page = open_page(attention_page([ONE], "demo"), script=False)
-    assert "needs JavaScript" in page.locator("noscript").text_content()
+    assert "requires JavaScript" in page.locator("noscript").text_content()
 
 
 def test_the_number_of_weights_of_a_page_is_limited(monkeypatch):
@@ -191,7 +191,7 @@ def test_a_page_with_fewer_weights_can_be_used(open_page, monkeypatch, limit, ti
     monkeypatch.setattr(page_module, "MAX_WEIGHTS", limit)
     page = open_page(attention_page([ONE], "demo"))
     assert title in page.locator("caption").text_content()
-    assert "long: this page has" in page.locator("p.note").text_content()
+    assert "long, so this page shows only" in page.locator("p.note").text_content()
     expected = ONE.stacks["cross"].weights[1]
     check_map(page, expected.mean(axis=0) if limit == 100 else expected[0])
 

@@ -113,7 +113,7 @@ def test_the_tables_of_the_analysis_are_in_the_report(open_page, report):
     assert "length ratio" in page.locator("body").inner_text()
     without = open_page(evaluation_page(make_evaluation()))
     assert without.locator("h2", has_text="Analysis").count() == 0
-    assert "With --analysis, the report can select problems" in without.locator("body").inner_text()
+    assert "To select lines by problem, use --analysis" in without.locator("body").inner_text()
 
 
 def test_words_that_differ_are_marked(open_page, report):
@@ -293,7 +293,7 @@ def test_the_user_chooses_the_lines_with_maps(open_page, tmp_path, copying_model
     lines = ["--map-line", 3, "--map-line", 1, "--map-line", 99]
     result = run("evaluate", copying_model, *files[:2], "--report", path, *lines)
     assert result.exit_code == 0, result.stderr
-    assert "warning: there is no line 99 for --map-line: 4 lines" in result.stderr
+    assert "warning: --map-line 99: the test set has only 4 lines" in result.stderr
     page = open_page(path.read_text(encoding="utf-8"))
     page.select_option("#filter", "map")
     assert sorted(line_numbers(page)) == [1, 3]
@@ -315,7 +315,7 @@ def test_a_report_does_not_replace_another_file(tmp_path, files):
     other.write_text("<p>mine</p>")
     result = run("evaluate", "--hypothesis", files[2], files[1], "--report", other)
     assert result.exit_code == 1
-    assert f"{other} exists and is not a report of mtcli" in result.stderr
+    assert f"{other} already exists and is not an mtcli report" in result.stderr
     assert not result.stdout
     assert other.read_text() == "<p>mine</p>"
 

@@ -185,8 +185,8 @@ def test_the_learning_rate_chart_mentions_muon_only_if_muon_is_used():
     rates = {
         name: make_report(RUN, f"train:\n  optimizer: {name}\n").text for name in ("muon", "adamw")
     }
-    assert "Learning rate of Muon (layer matrices) by step; at most 0.02." in rates["muon"]
-    assert "Learning rate by step; at most 0.02." in rates["adamw"]
+    assert "Learning rate of Muon (layer matrices) by step; maximum: 0.02." in rates["muon"]
+    assert "Learning rate by step; maximum: 0.02." in rates["adamw"]
 
 
 def test_the_table_lists_every_validation():

@@ -94,7 +94,7 @@ def test_an_earlier_page_is_replaced_but_no_other_file(tmp_path):
     check_page_path(tmp_path / "empty.html")
     other = tmp_path / "thesis.html"
     other.write_text("<!DOCTYPE html><title>My thesis</title>")
-    with pytest.raises(DataError, match=r"thesis.html exists and is not a report of mtcli"):
+    with pytest.raises(DataError, match=r"thesis.html already exists and is not an mtcli report"):
         write_page(other, report_html([], "", {}))
     assert "thesis" in other.read_text()
 

@@ -148,7 +148,7 @@ def test_an_exit_of_sacrebleu_becomes_an_error_with_its_message(monkeypatch, cap
         ("xyzzy", "en-de", "no test set xyzzy", "`sacrebleu --list`"),
         ("wmt14,wmt1", "en-de", "no test set wmt1", "did you mean wmt"),
         ("wmt14", "de-xx", "wmt14 has no language pair de-xx", "did you mean de-en?"),
-        ("wmt20", "fr-en", "no language pair fr-en", "it has cs-en, de-en"),
+        ("wmt20", "fr-en", "no language pair fr-en", "available pairs: cs-en, de-en"),
     ],
 )
 def test_unknown_names_are_reported_with_close_ones(name, pair, message, hint):

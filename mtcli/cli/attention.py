@@ -89,8 +89,8 @@ def attention(
         typer.Option(
             metavar="N",
             min=1,
-            help="Layer; 1 is the first.",
-            show_default="the layer of the alignment; for other kinds, the last layer",
+            help="Layer, counted from 1.",
+            show_default="the alignment layer; for other kinds, the last layer",
             rich_help_panel=_WHAT,
         ),
     ] = None,
@@ -99,8 +99,8 @@ def attention(
         typer.Option(
             metavar="N",
             min=1,
-            help="Head; 1 is the first.",
-            show_default="the mean of the heads of the alignment; for other layers, of all heads",
+            help="Head, counted from 1.",
+            show_default="the mean of the alignment heads; for other layers, of all heads",
             rich_help_panel=_WHAT,
         ),
     ] = None,
@@ -113,8 +113,8 @@ def attention(
 
     A hyphen marks pieces that continue a word. The default map is the mean
     attention to the source of the heads that `mtcli translate --alignment`
-    uses: the heads that training chose or, in models of earlier versions,
-    all heads of the last decoder layer (decoder-only models: of the
+    uses: the heads that training chose or, in models from earlier versions,
+    all heads of the last decoder layer (for decoder-only models, of the
     second-to-last layer). An HTML page contains all layers and heads.
     """
     from mtcli.translation.engines import open_engine
@@ -141,7 +141,7 @@ def attention(
 
 
 def _check_output(path: Path, selection: _Selection) -> None:
-    """Raise an error if `path` cannot be written, before the model is loaded."""
+    """Raise an error if `path` has the wrong suffix or must not be replaced."""
     from mtcli.reporting.pages import check_page_path
 
     suffix = path.suffix.lower()
@@ -179,7 +179,7 @@ def _maps(
     from mtcli.translation.alignment import compute_attention_maps
 
     if reference is None and selection.is_default:
-        # This does not import torch if the engine is CTranslate2.
+        # With CTranslate2, this does not import torch.
         return compute_attention_maps(loaded, text, symbols=symbols)
     return [selection.map(part) for part in _trace(loaded, text, reference, symbols).parts]
 

@@ -19,7 +19,7 @@ INPUT_OUTPUT = "Input and output"
 _PLAIN_INDENT = 6  # columns
 _MIN_TABLE_WIDTH = 72  # columns; Typer's help table cuts long option names in a narrower terminal
 
-# Errors when writing to an open file. The operating system does not report its name.
+# Errors when writing to an open file; the operating system does not report the file name.
 _DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EBADF}
 _SYSTEM_ERRORS = {errno.ENOMEM, errno.EAGAIN, errno.ESTALE, errno.ETIMEDOUT}
 
@@ -136,7 +136,7 @@ Tag = Annotated[
     str | None,
     typer.Option(
         metavar="TAG",
-        help="Tag in front of every source, for a model trained with tags.",
+        help="Tag to put before every source, for a model trained with tags.",
         show_default="none",
         rich_help_panel=INPUT_OUTPUT,
     ),

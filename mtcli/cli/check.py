@@ -47,8 +47,8 @@ def check(
         Path | None,
         typer.Option(
             metavar="NAME",
-            help="Write a cleaned copy to two new files that start with this name, and a list of "
-            "the removed pairs.",
+            help="Write a cleaned copy and a list of the removed pairs to new files whose names "
+            "start with NAME.",
             show_default="none",
             rich_help_panel=INPUT_OUTPUT,
         ),
@@ -77,7 +77,7 @@ def check(
     if report:
         check_page_path(report)
     if fix:
-        # Fail before the work is done.
+        # Raise errors before the corpus is checked.
         output_files(fix, find_languages(CorpusSource.parse(corpus), languages))
     with _progress(is_visible=not quiet) as on_progress:
         checked = check_corpus(

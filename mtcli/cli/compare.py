@@ -81,7 +81,7 @@ def compare(
 
 
 def _split(arguments: list[str]) -> tuple[tuple[Path, ...], tuple[str, ...]]:
-    """Return the runs, which are directories of mtcli, and the files of the test set after them."""
+    """Return the runs (model directories) and the test-set files that follow them."""
     from mtcli.model_dir.directory import is_run
 
     are_runs = [is_run(Path(argument)) for argument in arguments]

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 
 def complete(names: Sequence[str]) -> Callable[[str], list[str]]:
-    """Return a callback that suggests those of `names` that start with the typed text."""
+    """Return a callback that suggests the names that start with the typed text."""
 
     def suggest(incomplete: str) -> list[str]:
         return [name for name in names if name.startswith(incomplete)]

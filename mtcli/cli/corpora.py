@@ -1,4 +1,4 @@
-"""Corpora on the command line of `mtcli train`, converted to values of `data.train`."""
+"""Conversion of command-line corpora to values of `data.train` and `data.dev`."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`mtcli evaluate`: score and compare models or files of translations."""
+"""`mtcli evaluate`: score and compare models or files with translations."""
 
 import functools
 from collections.abc import Iterator, Mapping
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 class _Inputs:
     """Systems and files that the user typed."""
 
-    files: list[str]  # model, unless there are hypotheses; then the test set
+    files: list[str]  # model (only without hypotheses), then the test set
     hypotheses: list[Path]
     compared: list[Path]
     outputs: list[Path]
@@ -45,7 +45,7 @@ class _Inputs:
 
     @property
     def models(self) -> tuple[Path, ...]:
-        """The model and those to compare with it; empty if files of translations are scored."""
+        """The model and the models to compare with it; empty if there are hypotheses."""
         return () if self.hypotheses else (Path(self.files[0]), *self.compared)
 
     @property
@@ -56,7 +56,7 @@ class _Inputs:
 
 @dataclass(frozen=True)
 class _TestSetOptions:
-    """Options for a test set of sacreBLEU."""
+    """Options for a sacreBLEU test set."""
 
     test_set: str | None
     pair: str | None
@@ -177,7 +177,7 @@ def _check_format(name: str | None, *, as_json: bool) -> str:
 
 
 def _check_analysis(is_wanted: bool, train_corpora: list[str], format_: str) -> None:
-    """Raise `BadParameter` if options of the analysis contradict others."""
+    """Raise `BadParameter` if analysis options contradict other options."""
     if train_corpora and not is_wanted:
         raise typer.BadParameter("--train-corpus requires --analysis")
     if is_wanted and format_ not in ("text", "json"):
@@ -232,7 +232,7 @@ def _request(
 
 
 def _named(options: _TestSetOptions, inputs: _Inputs) -> "NamedTestSet":
-    """Return the test set; the default language pair is that of the model."""
+    """Return the test set; its language pair defaults to the languages of the model."""
     from mtcli.evaluation.test_sets import NamedTestSet
     from mtcli.model_dir.saved_tree import saved_languages
 
@@ -247,7 +247,7 @@ def _named(options: _TestSetOptions, inputs: _Inputs) -> "NamedTestSet":
 
 
 def make_listener(*, is_quiet: bool) -> "Listener":
-    """Return functions that print messages and progress to stderr."""
+    """Return a listener that prints messages and progress to stderr."""
     from mtcli.evaluation.request import Listener
 
     return Listener(

@@ -1,4 +1,4 @@
-"""Options of `mtcli evaluate` for metrics and significance tests."""
+"""Options of `mtcli evaluate` for test sets, metrics, analysis and significance tests."""
 
 from pathlib import Path
 from typing import Annotated
@@ -29,7 +29,7 @@ Hypothesis = Annotated[
     list[Path],
     typer.Option(
         metavar="FILE",
-        help="File of translations to score; repeat it to compare files with the first one.",
+        help="File with translations to score; repeatable to compare files with the first one.",
         show_default="translate SOURCE with MODEL",
         rich_help_panel=INPUT_OUTPUT,
     ),
@@ -47,7 +47,7 @@ AnalysisFlag = Annotated[
     bool,
     typer.Option(
         "--analysis",
-        help="Add tables of problems, lost numbers and names, scores by length and by frequency.",
+        help="Add tables: problems, lost numbers and names, scores by length and word frequency.",
         rich_help_panel=ANALYSIS,
     ),
 ]
@@ -56,7 +56,7 @@ TrainCorpora = Annotated[
     typer.Option(
         "--train-corpus",
         metavar="NAME",
-        help="Training corpus, for word frequencies and exact matches, such as 'train.{en,de}' or "
+        help="Training corpus for word frequencies and exact matches, such as 'train.{en,de}' or "
         "train.tsv; repeatable.",
         show_default="word counts of the model",
         rich_help_panel=ANALYSIS,
@@ -67,7 +67,7 @@ Outputs = Annotated[
     typer.Option(
         "--output",
         metavar="FILE",
-        help="Write the translations to this file; repeat it for each --compare.",
+        help="Write the translations to this file; repeatable, once for each model.",
         show_default="not written",
         rich_help_panel=INPUT_OUTPUT,
     ),
@@ -77,7 +77,7 @@ ResultFormat = Annotated[
     typer.Option(
         "--format",
         metavar="NAME",
-        help=f"Format of the scores: {format_choices(RESULT_FORMATS)}.",
+        help=f"Output format: {format_choices(RESULT_FORMATS)}.",
         show_default="text",
         autocompletion=complete(RESULT_FORMATS),
         rich_help_panel=INPUT_OUTPUT,
@@ -90,7 +90,7 @@ TestSetName = Annotated[
     typer.Option(
         "--test-set",
         metavar="NAME",
-        help="Test set of sacreBLEU, such as wmt14/full, instead of SOURCE and REFERENCE.",
+        help="Test set from sacreBLEU, such as wmt14/full, instead of SOURCE and REFERENCE.",
         show_default="the given files",
         rich_help_panel=TEST_SET,
     ),
@@ -108,7 +108,7 @@ OrigLang = Annotated[
     str | None,
     typer.Option(
         metavar="CODE",
-        help="Use only documents of --test-set in this original language; non-CODE excludes it.",
+        help="Use only documents of --test-set written in this language; non-CODE excludes them.",
         show_default="all documents",
         rich_help_panel=TEST_SET,
     ),
@@ -117,7 +117,7 @@ Subset = Annotated[
     str | None,
     typer.Option(
         metavar="REGEX",
-        help="Use only documents of --test-set whose domain matches.",
+        help="Use only documents of --test-set whose domain matches this expression.",
         show_default="all documents",
         rich_help_panel=TEST_SET,
     ),
@@ -138,7 +138,7 @@ Tokenize = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help=f"Tokenizer of BLEU: {format_choices(BLEU_TOKENIZERS)}.",
+        help=f"BLEU tokenizer: {format_choices(BLEU_TOKENIZERS)}.",
         show_default="from the target language",
         autocompletion=complete(BLEU_TOKENIZERS),
         rich_help_panel=METRICS,
@@ -148,7 +148,7 @@ Lowercase = Annotated[
     bool,
     typer.Option(
         "--lowercase",
-        help="Ignore case in BLEU and chrF; TER always does.",
+        help="Ignore case in BLEU and chrF; TER ignores it by default.",
         rich_help_panel=METRICS,
     ),
 ]
@@ -156,7 +156,7 @@ SmoothMethod = Annotated[
     str,
     typer.Option(
         metavar="NAME",
-        help=f"Smoothing of BLEU: {format_choices(SMOOTH_METHODS)}.",
+        help=f"BLEU smoothing method: {format_choices(SMOOTH_METHODS)}.",
         autocompletion=complete(SMOOTH_METHODS),
         rich_help_panel=METRICS,
     ),
@@ -179,7 +179,7 @@ CharOrder = Annotated[
         metavar="N",
         min=METRIC_LIMITS["chrf_char_order"].low,
         max=METRIC_LIMITS["chrf_char_order"].high,
-        help="Length of the longest character n-grams of chrF.",
+        help="Maximum length of character n-grams in chrF.",
         rich_help_panel=METRICS,
     ),
 ]
@@ -190,7 +190,7 @@ WordOrder = Annotated[
         metavar="N",
         min=METRIC_LIMITS["chrf_word_order"].low,
         max=METRIC_LIMITS["chrf_word_order"].high,
-        help="Length of the longest word n-grams of chrF; chrF++ always has 2.",
+        help="Maximum length of word n-grams in chrF; always 2 in chrF++.",
         show_default="0",
         rich_help_panel=METRICS,
     ),
@@ -210,7 +210,7 @@ Whitespace = Annotated[
     bool,
     typer.Option(
         "--chrf-whitespace",
-        help="Include spaces in the character n-grams of chrF.",
+        help="Include whitespace in the character n-grams of chrF.",
         rich_help_panel=METRICS,
     ),
 ]
@@ -218,7 +218,7 @@ EpsSmoothing = Annotated[
     bool,
     typer.Option(
         "--chrf-eps-smoothing",
-        help="Smooth chrF like chrF++.py, NLTK and Moses.",
+        help="Smooth chrF as chrF++.py, NLTK and Moses do.",
         rich_help_panel=METRICS,
     ),
 ]
@@ -230,19 +230,23 @@ TerAsianSupport = Annotated[
     bool,
     typer.Option(
         "--ter-asian-support",
-        help="Split Chinese, Japanese and Korean characters (with --ter-normalized).",
+        help="Split Chinese, Japanese and Korean text into characters (with --ter-normalized).",
         rich_help_panel=METRICS,
     ),
 ]
 TerNoPunct = Annotated[
     bool,
-    typer.Option("--ter-no-punct", help="Remove punctuation before TER.", rich_help_panel=METRICS),
+    typer.Option(
+        "--ter-no-punct",
+        help="Remove punctuation before computing TER.",
+        rich_help_panel=METRICS,
+    ),
 ]
 TerNormalized = Annotated[
     bool,
     typer.Option(
         "--ter-normalized",
-        help="Normalize and tokenize the text before TER.",
+        help="Normalize and tokenize the text before computing TER.",
         rich_help_panel=METRICS,
     ),
 ]
@@ -273,7 +277,7 @@ Trials = Annotated[
         metavar="N",
         min=METRIC_LIMITS["trials"].low,
         max=METRIC_LIMITS["trials"].high,
-        help="Trials of the significance test.",
+        help="Number of trials in the significance test.",
         show_default=f"{DEFAULT_RESAMPLES:,} for bootstrap, {DEFAULT_SHUFFLES:,} for randomization",
         rich_help_panel=COMPARISON,
     ),
@@ -285,7 +289,7 @@ ResamplingSeed = Annotated[
         metavar="N",
         min=METRIC_LIMITS["seed"].low,
         max=METRIC_LIMITS["seed"].high,
-        help="Seed of confidence intervals and significance tests.",
+        help="Seed for confidence intervals and significance tests.",
         rich_help_panel=COMPARISON,
     ),
 ]

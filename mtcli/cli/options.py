@@ -31,7 +31,7 @@ def format_choices(names: Sequence[str]) -> str:
 
 _SEARCH, ENGINE = "Search", "Engine"
 _FROM_MODEL = "from the model"
-_LIMITS = {**SEARCH_LIMITS, **SAMPLING_LIMITS}  # limits that the help omits are checked later
+_LIMITS = {**SEARCH_LIMITS, **SAMPLING_LIMITS}  # limits not shown in the help are checked later
 LENGTH_PENALTY_HELP = (
     "Exponent of the length in the score; higher values favor longer translations."
 )

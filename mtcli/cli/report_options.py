@@ -15,7 +15,7 @@ Report = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="Write a report to this HTML file, which may only replace an earlier report.",
+        help="Write an HTML report to this file; an existing file must be an earlier report.",
         show_default="not written",
         rich_help_panel=INPUT_OUTPUT,
     ),
@@ -33,8 +33,8 @@ MapLines = Annotated[
     typer.Option(
         "--map-line",
         metavar="N",
-        help="Number of a line that gets an attention map, counted from 1; repeatable.",
-        show_default="lines with low scores, large differences and long lines",
+        help="Line with an attention map in the report, counted from 1; repeatable.",
+        show_default="low scores, large differences and long lines",
         rich_help_panel=REPORT,
     ),
 ]
@@ -43,7 +43,7 @@ MapLines = Annotated[
 def read_report_options(
     path: Path | None, n_maps: int, map_lines: list[int]
 ) -> ReportOptions | None:
-    """Return the options of the report; raise an error if its file must not be replaced."""
+    """Return the report options; raise an error if the file must not be replaced."""
     if path is None:
         if map_lines or n_maps != DEFAULT_MAPS:
             option = "--map-line" if map_lines else "--maps"

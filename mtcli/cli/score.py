@@ -1,4 +1,4 @@
-"""`mtcli score`: the probability that a model assigns to given translations."""
+"""`mtcli score`: compute the probability that a model assigns to given translations."""
 
 import functools
 import os
@@ -47,7 +47,7 @@ def score(
         list[str],
         typer.Argument(
             metavar="SOURCE TARGET",
-            help="Source and target file; or one corpus in another format, such as pairs.tsv.",
+            help="Source and target files, or one corpus in another format, such as pairs.tsv.",
         ),
     ],
     output: Annotated[
@@ -119,8 +119,9 @@ def score(
 ) -> None:
     """Compute the log-probability of given translations: one output line per pair.
 
-    The score is the sum over the tokens of the target, natural logarithm, EOS
-    included. The totals, with the perplexity, are printed to standard error.
+    A score is the sum of the log-probabilities (natural logarithm) of all
+    target tokens, including EOS. The totals, with the perplexity, are printed
+    to standard error.
     """
     from mtcli.data.formats import open_corpus
     from mtcli.translation.engines import open_engine
@@ -159,7 +160,7 @@ def _ignore(_: str) -> None:
 
 
 def _languages(model: Path, source_lang: str | None, target_lang: str | None) -> "Languages":
-    """Return the languages of the model, unless the user specifies different ones."""
+    """Return the languages that the user specifies, or else those of the model."""
     from mtcli.data.formats.base import Languages
     from mtcli.model_dir.saved_tree import saved_languages
 
@@ -169,7 +170,7 @@ def _languages(model: Path, source_lang: str | None, target_lang: str | None) ->
 
 @dataclass(frozen=True)
 class _OutputLines:
-    """Writes formatted pairs, or nothing if only the totals are wanted."""
+    """Output of formatted pairs, or no output if the user requests only the totals."""
 
     out: "Output"
     format: "ScoreFormat"
@@ -202,7 +203,7 @@ def _score(
 
 
 def _pairs(corpus: "OpenedCorpus", notify: "Notify") -> "Iterator[Pair]":
-    """Yield the pairs of a corpus; of several references, only the first is scored."""
+    """Yield the pairs of a corpus, with the first reference if there are several."""
     from mtcli.translation.scoring import Pair
 
     has_warned = False

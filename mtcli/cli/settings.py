@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 def command_settings(
     data: Mapping[str, Any], minutes: float | None, overrides: list[str]
 ) -> "list[Setting]":
-    """Return the settings from the command line; later ones win."""
+    """Return the settings from the command line; later settings override earlier ones."""
     from mtcli.config.load import CommandLineSetting, parse_override
 
     settings: list[Setting] = [(key, value) for key, value in data.items() if value is not None]
@@ -31,11 +31,11 @@ def recipe_settings(path: Path | None, settings: "Sequence[Setting]") -> "list[S
     if keys.isdisjoint({"data", "data.train"}):
         recipe.check_corpus(has_dev="data.dev" in keys)
         return []
-    return [("data.dev", None)]  # a later --dev wins
+    return [("data.dev", None)]  # --dev is a later setting and overrides this
 
 
 def lacks_corpus(path: Path | None, settings: "Sequence[Setting]") -> bool:
-    """Return whether the corpus is that of a recipe, and is not in the current directory."""
+    """Return whether a recipe names the corpus and its files are missing."""
     from mtcli.config.recipes import recipe_at
 
     recipe = recipe_at(path) if path else None

@@ -279,13 +279,13 @@ def _launch(n_processes: int) -> int:
 
 
 def _print_plan(request: "TrainRequest", *, has_corpus: bool) -> None:
-    """Print the plan for a run, and what its filters drop, without importing torch."""
+    """Print the plan for a run and the pairs that its filters drop, without importing torch."""
     from mtcli.planning.plan import plan_lines
     from mtcli.planning.resolve import plan_for, plan_without_corpus
     from mtcli.training.preview import preview_data
 
     if not has_corpus:
-        typer.echo("no corpus is given: this plan assumes one of the size of WMT 2014", err=True)
+        typer.echo("no corpus is given: the plan assumes a corpus the size of WMT 2014", err=True)
         for line in plan_lines(plan_without_corpus(request)):
             typer.echo(line)
         return
@@ -299,7 +299,7 @@ def _print_plan(request: "TrainRequest", *, has_corpus: bool) -> None:
     for line in plan_lines(plan):
         typer.echo(line)
     for text in preview_data(plan.config, request.reader, request.cache):
-        if text.removeprefix("training: ") not in notices:  # the plan has read the same corpus
+        if text.removeprefix("training: ") not in notices:  # the planner has already printed it
             typer.echo(text, err=True)
 
 

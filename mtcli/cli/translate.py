@@ -72,7 +72,7 @@ def translate(
     """Translate text line by line: one output line per input line, in the same order.
 
     Lines end at LF; a CR before it is removed.
-    On a terminal, without FILE, --output or format options, mtcli shows a prompt.
+    In a terminal, without FILE, --output or format options, mtcli opens a prompt.
     """
     from mtcli.translation.translator import Translator
 
@@ -119,7 +119,7 @@ def translate(
 
         run_prompt(translator, options)
         return
-    if input_format != "jsonl":  # lines in jsonl can have a target language
+    if input_format != "jsonl":  # jsonl lines can have their own target language
         translator.tags.symbols(to, tag)
     with contextlib.ExitStack() as stack:
         inputs = [*_inputs(files, stack, fill_batches=seed is not None)]

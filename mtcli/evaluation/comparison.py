@@ -22,12 +22,12 @@ def compare_systems(
 ) -> Comparison:
     """Compare each system with the first one.
 
-    `resampled` are bootstrap scores with the trials and the seed of `test`, if already computed.
+    `resampled` contains bootstrap scores for the trials and the seed of `test`, if available.
     """
     if test.method == "bootstrap":
         samples = resampled or table.bootstrap(test.n_trials, test.seed)
     else:
-        # The baseline has no differences to itself.
+        # The baseline is not compared with itself.
         samples = [{}, *table.randomize(test.n_trials, test.seed)]
     differences = []
     for system, found in zip(systems[1:], samples[1:], strict=True):
@@ -50,9 +50,9 @@ def compare_systems(
 
 
 def _signatures(metrics: Mapping[str, Any], test: TestOptions) -> dict[str, str]:
-    """Return the signature of each metric with the trials of the test.
+    """Return the signature of each metric, with the seed and the trials of the test.
 
-    With approximate randomization, it also states the resamples of the confidence intervals.
+    For approximate randomization, it also includes the resamples of the confidence intervals.
     """
     found = {}
     for name, metric in metrics.items():

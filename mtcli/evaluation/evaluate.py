@@ -1,4 +1,4 @@
-"""Evaluation of models and of existing translations: translate, score, compare."""
+"""Evaluation of models and existing translations: translate, score, compare."""
 
 import time
 from collections.abc import Iterable, Sequence
@@ -24,7 +24,7 @@ from mtcli.model_dir.saved_tree import saved_languages
 from mtcli.translation.pipeline import OnProgress
 from mtcli.translation.translator import Translator
 
-_MIN_TOKENIZED = 100  # lines that end in " .": as in sacreBLEU
+_MIN_TOKENIZED = 100  # lines that end in " ."; sacreBLEU's threshold
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def evaluate_model(
     completes.
     """
     lines, targets = _read(source), tuple(_read(reference) for reference in references)
-    check_lengths(lines, targets)  # before the slow part
+    check_lengths(lines, targets)  # before translation, which is slow
     translator = Translator(model) if isinstance(model, str | Path) else model
     test_set = TestSet("", lines, targets, languages=saved_languages(translator.model))
     system = translate_test_set(translator, test_set, options or translator.options, on_progress)
@@ -69,7 +69,7 @@ def evaluate_translations(
 ) -> Evaluation:
     """Score existing translations against one or more references.
 
-    The target language determines the tokenizer of BLEU, unless `metrics` does.
+    The target language determines the BLEU tokenizer, unless `metrics` sets one.
     """
     lines, targets = _read(hypotheses), tuple(_read(reference) for reference in references)
     check_lengths(lines, targets)
@@ -90,7 +90,7 @@ def translate_test_set(
     options: SearchOptions,
     on_progress: OnProgress | None = None,
 ) -> System:
-    """Translate the source of a test set, and measure the time."""
+    """Translate the source of a test set; measure time and memory use."""
     search = replace(options, n_best=1, with_scores=False)
     lines = test_set.source or ()
     reset_peak_memory()

@@ -1,4 +1,4 @@
-"""Scores of each system by source length, as a chart."""
+"""Scores by source length, and a chart of them."""
 
 from dataclasses import dataclass, replace
 from itertools import cycle
@@ -19,14 +19,14 @@ class LengthScores:
     """Scores of each system in each group of lines of similar length."""
 
     metric: str  # key of the scores: "bleu"
-    label: str  # with its parameters: "BLEU", "chrF2"
+    label: str  # name of the metric with its parameters: "BLEU", "chrF2"
     side: str  # "source", or "reference" if the source is unknown
     systems: tuple[str, ...]
     groups: tuple[tuple[GroupScore, ...], ...]  # one tuple per system; all have the same groups
 
 
 def scores_by_length(evaluation: Evaluation, options: MetricOptions) -> LengthScores:
-    """Return the scores in the first metric of the evaluation, by length of the source."""
+    """Return scores by source length, in the first metric of the evaluation."""
     test_set = evaluation.test_set
     name, score = next(iter(evaluation.scores.items()))
     resolved, _ = resolve_tokenizer(options, test_set.languages.target)
@@ -46,7 +46,7 @@ def scores_by_length(evaluation: Evaluation, options: MetricOptions) -> LengthSc
 
 
 def length_chart(scores: LengthScores) -> Chart:
-    """Return a chart with a curve for each system; groups of few lines have no point."""
+    """Return a chart with one curve per system; omit groups with few lines."""
     curves = []
     for name, groups, color in zip(
         short_names(scores.systems), scores.groups, cycle(COLORS), strict=False
@@ -66,7 +66,7 @@ def length_chart(scores: LengthScores) -> Chart:
 
 
 def describe_groups(scores: LengthScores) -> str:
-    """Return the meaning of the chart, and the number of lines in each group."""
+    """Return a note that explains the chart and lists the number of lines in each group."""
     groups = scores.groups[0]
     counts = ", ".join(f"{group.label}: {group.n_lines:,}" for group in groups)
     is_partial = not all(map(_is_large, groups))

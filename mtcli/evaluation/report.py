@@ -40,7 +40,7 @@ def evaluation_page(
 ) -> str:
     """Return the report of an evaluation: scores, comparison, charts and a sentence browser.
 
-    `metrics` are the options of the evaluation.
+    `metrics` must be the metric options of the evaluation.
     """
     content = content or ReportContent()
     scores = content.sentence_scores or score_sentences(evaluation)
@@ -88,7 +88,7 @@ def _subtitle(evaluation: Evaluation) -> str:
 
 
 def _tiles(evaluation: Evaluation) -> list[Tile]:
-    """Return the scores of one system, or the best score of several in each metric."""
+    """Return the scores and the speed of a single system; an empty list for several systems."""
     if len(evaluation.systems) > 1:
         return []
     system = evaluation.systems[0]
@@ -133,7 +133,7 @@ def _scores_note(evaluation: Evaluation) -> str:
 
 
 def _system_charts(evaluation: Evaluation) -> list[str]:
-    """Return a chart of the confidence intervals in each metric, if there are several systems."""
+    """Return a chart of confidence intervals for each metric, if there are several systems."""
     if len(evaluation.systems) < 2:
         return []
     names = short_names([system.name for system in evaluation.systems])
@@ -193,7 +193,7 @@ def _comparison(evaluation: Evaluation) -> ShownComparison | None:
 
 
 def _analysis_tables(evaluation: Evaluation) -> list[Table]:
-    """Return the tables of the analysis, except those that the report shows elsewhere."""
+    """Return the tables of the analysis, if there is one."""
     if evaluation.analysis is None:
         return []
     return [
@@ -203,9 +203,9 @@ def _analysis_tables(evaluation: Evaluation) -> list[Table]:
 
 
 def _sentences_note(evaluation: Evaluation, content: ReportContent) -> str:
-    hint = "" if evaluation.analysis else "With --analysis, the report can select problems."
+    hint = "" if evaluation.analysis else "To select lines by problem, use --analysis."
     return " ".join(
-        filter(None, [f"Scores of sentences are {SENTENCE_METRIC}.", content.map_rule, hint])
+        filter(None, [f"Sentence scores are {SENTENCE_METRIC}.", content.map_rule, hint])
     )
 
 

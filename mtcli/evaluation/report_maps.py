@@ -1,4 +1,4 @@
-"""Attention maps of an evaluation report."""
+"""Attention maps for an evaluation report."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,16 +8,17 @@ from mtcli.evaluation.results import Evaluation
 from mtcli.reporting.attention.compact import compact_map
 from mtcli.translation.translator import Translator
 
-_MAX_CHARACTERS = 300  # of a line that is chosen automatically: a map must fit on a screen
+_MAX_CHARACTERS = 300  # maps of longer lines do not fit on a screen
 
 
 def choose_map_lines(
     evaluation: Evaluation, scores: Sequence[Sequence[float]], n: int
 ) -> list[int]:
-    """Return `n` lines for attention maps, in their order in the test set.
+    """Return the indexes of up to `n` lines for attention maps, in ascending order.
 
-    The lines with the lowest score of the first system, those with the largest difference between
-    two systems, and the longest lines take turns. Very long lines are not chosen.
+    The choice alternates between the lines with the lowest score of the first system, the lines
+    with the largest difference between two systems, and the longest lines. Lines of more than
+    300 characters are excluded.
     """
     source = evaluation.test_set.source
     if source is None:
@@ -35,11 +36,13 @@ def choose_map_lines(
 
 
 def describe_choice(n: int, *, is_comparison: bool) -> str:
-    """Return the rule of `choose_map_lines` as a sentence."""
-    different = "the largest differences between systems, " if is_comparison else ""
+    """Return a sentence that explains how `choose_map_lines` chose `n` lines."""
+    rules = "lowest score and"
+    if is_comparison:
+        rules = "lowest score of the first system, largest difference between systems, and"
     return (
-        f"Attention maps of {n:,} lines: in turn the lowest scores of the first system, "
-        f"{different}and the longest lines of up to {_MAX_CHARACTERS} characters."
+        f"Lines with attention maps: {n:,}, chosen in turn by {rules} length; "
+        f"lines of more than {_MAX_CHARACTERS} characters are excluded."
     )
 
 
@@ -48,8 +51,8 @@ def trace_maps(
 ) -> dict[int, dict[int, Any]]:
     """Return the attention maps of `lines` for the systems that have a translator.
 
-    The models are forced to output the translations of the evaluation. Systems without attention,
-    such as ensembles, have no maps.
+    Each model is forced to output its translations from the evaluation. Systems without attention
+    weights, such as ensembles, have no maps.
     """
     source = evaluation.test_set.source or ()
     maps: dict[int, dict[int, Any]] = {line: {} for line in lines if line < len(source)}

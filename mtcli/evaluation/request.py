@@ -1,4 +1,4 @@
-"""The evaluation that one `mtcli evaluate` command requests."""
+"""Evaluation requests, as made by `mtcli evaluate` and `mtcli compare`."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -37,39 +37,39 @@ from mtcli.translation.translator import Translator
 
 @dataclass(frozen=True)
 class EvaluationRequest:
-    """Systems, test set and options of an evaluation; the first system is the baseline."""
+    """Systems, test set and options for an evaluation; the first system is the baseline."""
 
-    models: tuple[Path, ...] = ()  # translate the source; or:
-    hypotheses: tuple[Path, ...] = ()  # files of translations
-    files: tuple[str, ...] = ()  # of the test set: source (for models), references; or one corpus
-    named: NamedTestSet | None = None  # test set of sacreBLEU, instead of `files`
+    models: tuple[Path, ...] = ()  # models that translate the source
+    hypotheses: tuple[Path, ...] = ()  # files with translations, instead of `models`
+    files: tuple[str, ...] = ()  # source (only for models) and references, or one corpus
+    named: NamedTestSet | None = None  # sacreBLEU test set, instead of `files`
     languages: Languages = UNKNOWN_LANGUAGES
-    outputs: tuple[Path, ...] = ()  # files to write the translations of the models to
+    outputs: tuple[Path, ...] = ()  # files for the translations, one per model
     metrics: MetricOptions = MetricOptions()
     test: TestOptions = TestOptions()
     engine: EngineOptions = EngineOptions()
-    search: Mapping[str, Any] = field(default_factory=dict)  # replaces options of the models
-    to: str | None = None  # target language, for models that have several
-    tag: str | None = None  # tag of the source, for models that have it
+    search: Mapping[str, Any] = field(default_factory=dict)  # overrides the models' options
+    to: str | None = None  # target language, for models with several
+    tag: str | None = None  # source tag, for models trained with tags
     has_analysis: bool = False
-    train_corpora: tuple[str, ...] = ()  # for the analysis; empty: word counts of the models
+    train_corpora: tuple[str, ...] = ()  # for the analysis; empty: use saved word counts
 
     def __post_init__(self) -> None:
         SearchOptions(**self.search)  # raises `OptionsError` for values out of range
         for paths in (self.models, self.hypotheses, self.outputs):
             repeated = [str(path) for i, path in enumerate(paths) if path in paths[:i]]
             if repeated:
-                raise OptionsError(f"{repeated[0]} is given twice", hint="give different ones")
+                raise OptionsError(f"{repeated[0]} is given twice", hint="specify each one once")
         if self.outputs and len(self.outputs) != len(self.models):
             raise OptionsError(
                 f"{len(self.outputs)} output files for {len(self.models)} models",
-                hint="give one --output per model, in the same order",
+                hint="specify one --output per model, in the same order",
             )
 
 
 @dataclass(frozen=True)
 class Listener:
-    """Functions that an evaluation calls as it proceeds; by default, they do nothing."""
+    """Callbacks for messages and progress; by default, they do nothing."""
 
     notify: Callable[[str], None] = lambda _: None
     # Called with the name of a model and the number of lines that it will translate.
@@ -79,9 +79,9 @@ class Listener:
 
 
 def run_evaluation(request: EvaluationRequest, listener: Listener = Listener()) -> Evaluation:
-    """Read the test set, translate it with each model, score and compare the results.
+    """Read the test set, translate it with each model, and score and compare the results.
 
-    Problems with any of the models, files and metrics are reported before the first translation.
+    Errors in models, files and metrics are raised before the first translation.
     """
     languages = _model_languages(request)
     if request.named:
@@ -110,7 +110,11 @@ def run_evaluation(request: EvaluationRequest, listener: Listener = Listener()) 
 
 
 def _analyze(evaluation: Evaluation, request: EvaluationRequest) -> Analysis:
-    """Analyze the translations with the training corpus or with the word counts of the models."""
+    """Analyze the translations.
+
+    Word frequencies come from the training corpora of the request or, if it has none, from the
+    word counts saved with the models.
+    """
     test_set, systems = evaluation.test_set, evaluation.systems
     if request.train_corpora:
         training: TrainingText | None = read_training_corpus(
@@ -122,7 +126,10 @@ def _analyze(evaluation: Evaluation, request: EvaluationRequest) -> Analysis:
 
 
 def _model_languages(request: EvaluationRequest) -> Languages:
-    """Return the languages of the first model, unless the user specifies them; check all models."""
+    """Return the languages of the evaluation; raise an error if a model has no weights.
+
+    The languages are those that the user specifies, or else those of the first model.
+    """
     found = [saved_languages(model) for model in request.models]
     for model in request.models:
         if not (model / EXPORT).is_dir():
@@ -133,7 +140,7 @@ def _model_languages(request: EvaluationRequest) -> Languages:
 
 
 def _check_outputs(request: EvaluationRequest) -> None:
-    """Raise `DataError` if a file of translations cannot be written or would replace an input."""
+    """Raise `DataError` if an output file cannot be written or is also an input."""
     inputs = [Path(name) for name in request.files]
     for path in request.outputs:
         if path.is_dir() or (path.parent.exists() and not os.access(path.parent, os.W_OK)):
@@ -151,9 +158,10 @@ class _TagChoice:
 
 
 def _choose_tags(model: Path, request: EvaluationRequest) -> _TagChoice:
-    """Return the target language and the tag for a model; raise `EngineError` if it lacks them.
+    """Return the target language and tag for a model; raise `EngineError` if it lacks them.
 
-    In a comparison, a model without several target languages or tags ignores them.
+    In a comparison, models without several target languages ignore the language, and models
+    without tags ignore the tag.
     """
     tags = model_tags(model, load_tokenizers(model))
     is_only = len(request.models) == 1
@@ -166,7 +174,7 @@ def _choose_tags(model: Path, request: EvaluationRequest) -> _TagChoice:
 
 
 def open_translator(model: Path, request: EvaluationRequest) -> Translator:
-    """Open a model with the engine, the target language and the tag of the evaluation."""
+    """Open a model with the engine options, target language and tag of `request`."""
     choice = _choose_tags(model, request)
     return Translator(model, engine=request.engine, to=choice.to, tag=choice.tag)
 

@@ -1,7 +1,7 @@
 """Results of an evaluation: test set, systems with their scores, comparison.
 
-All of them are plain data. `Evaluation.to_json` gives the same to programs; `tables.py` formats
-it for people.
+All classes are plain data. `Evaluation.to_json` converts them to JSON, and `tables.py` formats
+them as text.
 """
 
 import json
@@ -33,7 +33,7 @@ class TestSet:
     __test__ = False  # pytest must not collect this class
 
     name: str
-    source: tuple[str, ...] | None  # None: only translations are scored
+    source: tuple[str, ...] | None  # None: only the references are known
     references: tuple[tuple[str, ...], ...]  # one or more, each with one line per source line
     documents: tuple[str, ...] | None = None  # None: the format has no documents
     languages: Languages = UNKNOWN_LANGUAGES
@@ -50,9 +50,9 @@ class Decoding:
     beam_size: int
     n_lines: int
     seconds: float  # from the first line to the last, without loading the model
-    cpu_seconds: float  # of all threads of this process
+    cpu_seconds: float  # CPU time of all threads in this process
     model_bytes: int  # size of the weights that the engine loaded
-    memory_bytes: int = 0  # peak memory of this process during the translation; 0: unknown
+    memory_bytes: int = 0  # peak memory use of this process during translation; 0: unknown
 
     @property
     def lines_per_second(self) -> float:
@@ -64,14 +64,14 @@ class Decoding:
 class SystemResult:
     """Translations of the test set by one system, and their scores."""
 
-    name: str  # model directory or file of translations
+    name: str  # model directory or file with translations
     hypotheses: tuple[str, ...]
     scores: Scores  # by name of the metric: "bleu", "chrf"
     decoding: Decoding | None = None  # None: the translations come from a file
 
     @property
     def signatures(self) -> dict[str, str]:
-        """The signature of each metric."""
+        """Signatures of the scores, by metric name."""
         return {name: score.signature for name, score in self.scores.items()}
 
 
@@ -86,7 +86,8 @@ class Difference:
 
     @property
     def is_significant(self) -> bool:
-        """Whether the p-value is below 0.05; sacreBLEU's is also small if nothing differs."""
+        """Whether the scores differ with a p-value below 0.05."""
+        # sacreBLEU's p-value is also small if the scores are equal.
         return self.p_value < SIGNIFICANCE_LEVEL and self.difference != 0
 
 
@@ -102,7 +103,7 @@ class Comparison:
     differences: tuple[Difference, ...]  # one per system and metric
 
     def find(self, system: str, metric: str) -> Difference | None:
-        """Return the difference of a system in a metric; None for the baseline."""
+        """Return how a system differs from the baseline in a metric; None for the baseline."""
         found = (d for d in self.differences if (d.system, d.metric) == (system, metric))
         return next(found, None)
 
@@ -114,8 +115,8 @@ class Evaluation:
     test_set: TestSet
     systems: tuple[SystemResult, ...]
     comparison: Comparison | None = None  # None: one system
-    analysis: Any = None  # dataclass with the result of --analysis; None: not requested
-    notices: tuple[str, ...] = ()  # facts that the user should know, such as the tokenizer of BLEU
+    analysis: Any = None  # `Analysis`; None: not requested
+    notices: tuple[str, ...] = ()  # messages for the user, such as the BLEU tokenizer
 
     @property
     def scores(self) -> Scores:
@@ -124,7 +125,7 @@ class Evaluation:
 
     @property
     def signatures(self) -> dict[str, str]:
-        """The signature of each metric of the first system."""
+        """Signatures of the first system's scores, by metric name."""
         return self.systems[0].signatures
 
     @property
@@ -138,11 +139,11 @@ class Evaluation:
         return format_text(self)
 
     def to_json(self) -> str:
-        """Return test set, systems, comparison and analysis as a JSON object, without texts."""
+        """Return test set, systems, comparison and analysis as JSON, without the lines of text."""
         return json.dumps(self.to_dict(), ensure_ascii=False, indent=1)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the content of `to_json`."""
+        """Return the dictionary that `to_json` converts."""
         test_set = self.test_set
         return {
             "test_set": {

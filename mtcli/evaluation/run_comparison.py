@@ -22,16 +22,16 @@ _UNKNOWN = "-"
 
 @dataclass(frozen=True)
 class TrainingCost:
-    """Cost of a training run. The log has every tenth step; the others are assumed to be alike."""
+    """Cost of a training run, estimated from its log, which has every tenth step."""
 
     steps: int
     tokens: float  # source and target, without padding
-    seconds: float  # of the steps, without validations
+    seconds: float  # training steps only, without validations
 
 
 @dataclass(frozen=True)
 class ComparedRun:
-    """A run and what it cost."""
+    """A run with its size and training cost."""
 
     name: str
     architecture: str
@@ -41,7 +41,7 @@ class ComparedRun:
 
 @dataclass(frozen=True)
 class RunComparison:
-    """Runs on the same test set; the first one is the baseline."""
+    """Comparison of runs on the same test set; the first run is the baseline."""
 
     runs: tuple[ComparedRun, ...]
     evaluation: Evaluation
@@ -70,8 +70,8 @@ class RunComparison:
 
 
 def compare_runs(request: EvaluationRequest, listener: Listener | None = None) -> RunComparison:
-    """Translate the test set with all models of `request`; return quality, cost and speed."""
-    runs = tuple(_describe_run(model) for model in request.models)  # before the slow part
+    """Translate the test set with all models in `request`; return quality, cost and speed."""
+    runs = tuple(_describe_run(model) for model in request.models)  # before translation
     evaluation = run_evaluation(request, listener or Listener())
     return RunComparison(runs, evaluation, scores_by_length(evaluation, request.metrics))
 

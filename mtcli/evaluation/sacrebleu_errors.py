@@ -1,4 +1,7 @@
-"""Errors of sacreBLEU, which logs messages and then calls `sys.exit` or raises `Exception`."""
+"""Conversion of sacreBLEU's errors to `DataError`.
+
+sacreBLEU logs messages and then calls `sys.exit` or raises `Exception`.
+"""
 
 import logging
 from collections.abc import Iterator
@@ -9,11 +12,11 @@ from mtcli.errors import DataError
 
 @contextmanager
 def convert_errors(problem: str, *, hint: str | None = None) -> Iterator[None]:
-    """Run the block with errors of sacreBLEU converted to `DataError`."""
+    """Run the block with errors from sacreBLEU converted to `DataError`."""
     messages: list[str] = []
     handler = _MessageList(messages)
     logger = logging.getLogger("sacrebleu")
-    logger.addHandler(handler)  # also keeps the messages from stderr
+    logger.addHandler(handler)  # also keeps the messages off stderr
     try:
         yield
     except (Exception, SystemExit) as error:

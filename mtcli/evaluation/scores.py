@@ -1,8 +1,8 @@
 """Metrics. Each score has a signature that makes it reproducible.
 
-`METRICS` is the only table of metrics. Its entries build metrics of sacreBLEU, which compute
-statistics of each sentence and a score from their sum; the same statistics serve confidence
-intervals and significance tests.
+`METRICS` lists all metrics. Each entry builds a sacreBLEU metric, which computes statistics for
+each sentence and a score from their sum. Confidence intervals and significance tests use the same
+statistics.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +16,7 @@ from mtcli.evaluation.significance import Rows, StatisticsTable, confidence_inte
 from mtcli.evaluation.tokenizers import DEFAULT_TOKENIZER, check_tokenizer, choose_tokenizer
 from mtcli.reporting.events import Score
 
-_LINES_PER_BLOCK = 500  # the n-grams of the references take about 40 KB per line
+_LINES_PER_BLOCK = 500  # limits memory use: reference n-grams take about 40 KB per line
 
 
 def _bleu(options: MetricOptions) -> Any:
@@ -24,10 +24,12 @@ def _bleu(options: MetricOptions) -> Any:
 
     tokenizer = options.tokenize or DEFAULT_TOKENIZER
     check_tokenizer(tokenizer)
-    with convert_errors(f"cannot load the BLEU tokenizer {tokenizer}", hint="choose another one"):
+    with convert_errors(
+        f"cannot load the BLEU tokenizer {tokenizer}", hint="choose another tokenizer"
+    ):
         return BLEU(
             lowercase=options.lowercase,
-            force=True,  # no warnings about tokenized text from the library
+            force=True,  # suppress sacreBLEU's warning about tokenized text
             tokenize=tokenizer,
             smooth_method=options.smooth_method,
             smooth_value=options.smooth_value,
@@ -82,14 +84,14 @@ LOWER_IS_BETTER = frozenset({"ter"})
 
 
 def build_metrics(options: MetricOptions) -> dict[str, Any]:
-    """Return the metrics of `options` by name; raise an error if one cannot be computed."""
+    """Return the metrics in `options` by name; raise an error if one is not available."""
     return {name: METRICS[name](options) for name in options.metrics}
 
 
 def resolve_tokenizer(
     options: MetricOptions, language: str | None
 ) -> tuple[MetricOptions, list[str]]:
-    """Return `options` with the tokenizer of BLEU for the target language, and notices about it."""
+    """Return `options` with the BLEU tokenizer for the target language, and notices about it."""
     if options.tokenize is not None or "bleu" not in options.metrics:
         return options, []
     choice = choose_tokenizer(language)
@@ -102,14 +104,14 @@ def extract_statistics(
     systems: Sequence[Sequence[str]],
     references: Sequence[Sequence[str]],
 ) -> Sequence[Mapping[str, Rows]]:
-    """Return the statistics of each sentence, for each system by metric.
+    """Return the sentence statistics of each system, by metric.
 
-    The n-grams of all references would not fit in memory, so lines are processed in blocks.
+    Lines are processed in blocks, because the n-grams of all references might not fit in memory.
     """
     found: list[dict[str, list[Any]]] = [{name: [] for name in metrics} for _ in systems]
     for start in range(0, len(references[0]), _LINES_PER_BLOCK):
         block = slice(start, start + _LINES_PER_BLOCK)
-        # Like the sacrebleu command, ignore white space at the end of a line.
+        # Ignore whitespace at the end of a line, as the sacrebleu command does.
         targets = [[line.rstrip() for line in lines[block]] for lines in references]
         outputs = [[line.rstrip() for line in lines[block]] for lines in systems]
         for name, metric in metrics.items():
@@ -141,7 +143,7 @@ def scores_from_statistics(
 
 
 def set_signature(metrics: Mapping[str, Any], n_resamples: int | None, seed: int | None) -> None:
-    """Make the signatures of `metrics` state the resamples and the seed; None: neither."""
+    """Set the resamples and the seed in the signatures of `metrics`; None omits them."""
     for metric in metrics.values():
         metric.n_bootstrap, metric.seed = n_resamples, seed
 
@@ -165,7 +167,7 @@ def compute_scores(
 
 
 def check_lengths(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> None:
-    """Raise `DataError` if `hypotheses` is empty or a reference has a different length."""
+    """Raise `DataError` if hypotheses or references are missing or their lengths differ."""
     for lines in references:
         if len(lines) != len(hypotheses):
             raise DataError(

@@ -1,4 +1,4 @@
-"""Sentences of an evaluation report: texts, scores and findings."""
+"""Sentences in an evaluation report: texts, scores and findings."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,14 +12,14 @@ SENTENCE_METRIC = "chrF"  # BLEU is not meaningful for single sentences
 
 @dataclass(frozen=True)
 class Finding:
-    """A kind of problem, and the lines of each system that have it."""
+    """A kind of problem, and the affected lines of each system."""
 
     label: str
     lines: Sequence[frozenset[int]]  # one set for each system
 
 
 def collect_findings(evaluation: Evaluation) -> list[Finding]:
-    """Return the findings of the analysis that at least one line has."""
+    """Return the findings that occur in at least one line."""
     analysis: Analysis | None = evaluation.analysis
     if analysis is None:
         return []
@@ -59,9 +59,9 @@ def sentence_data(
     findings: Sequence[Finding],
     maps: Mapping[int, Mapping[int, Any]],
 ) -> dict[str, Any]:
-    """Return the data of the sentence browser (`templates/sentences.js`).
+    """Return the data for the sentence browser (`templates/sentences.js`).
 
-    `scores` has one list per system. `maps` are attention maps by line, then by system.
+    `scores` has one list per system. `maps` has attention maps by line, then by system.
     """
     test_set, systems = evaluation.test_set, evaluation.systems
     lines = [

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Rows = Sequence[Sequence[float]]  # statistics of one system for one metric: one row per sentence
-# numpy draws booleans from 32 bits and discards the rest at the end of each call: to draw the same
-# booleans in parts, each part must be a multiple of 32.
+# numpy draws booleans from blocks of 32 bits and discards unused bits at the end of each call. To
+# draw the same booleans in parts, the size of each part must be a multiple of 32.
 _SHUFFLES_PER_PART = 32
 
 
@@ -42,7 +42,7 @@ class StatisticsTable:
 
     def bootstrap(self, n_resamples: int, seed: int) -> list[dict[str, NDArray[Any]]]:
         """Return the scores of each system on random samples of the sentences, by metric."""
-        # float32 as in sacreBLEU, whose sums of large counts are therefore rounded.
+        # sacreBLEU sums in float32, which rounds large counts. Do the same to get equal scores.
         table = np.concatenate(list(self._blocks.values()), axis=1).astype("float32")
         columns = self._columns()
         scores: dict[tuple[int, str], list[Any]] = {key: [] for key in self._blocks}
@@ -68,7 +68,7 @@ class StatisticsTable:
         return columns
 
     def randomize(self, n_shuffles: int, seed: int) -> list[dict[str, NDArray[Any]]]:
-        """Return score differences after random exchanges of sentences with the baseline.
+        """Return absolute score differences after randomly swapping sentences with the baseline.
 
         The result has one entry per system except the first, which is the baseline.
         """
@@ -97,8 +97,8 @@ def _draw_masks(n_shuffles: int, n_rows: int, seed: int) -> Iterator[NDArray[np.
 def _shuffled_scores(
     metric: Any, is_first: NDArray[np.bool_], first: NDArray[Any], second: NDArray[Any]
 ) -> list[float]:
-    """Return scores of mixed systems: each row of `is_first` selects sentences of the first one."""
-    # Integers are exact in float64, whose matrix product is much faster.
+    """Return scores of mixed systems; `is_first` [shuffles, rows] selects the first system."""
+    # float64 represents the integers exactly, and its matrix product is much faster.
     weights = is_first.astype(np.float64)
     sums = weights @ first.astype(np.float64) + (1 - weights) @ second.astype(np.float64)
     rows = sums.astype(np.result_type(first, second))
@@ -115,10 +115,11 @@ def confidence_interval(scores: NDArray[Any]) -> Interval:
 
 
 def bootstrap_p_value(baseline: NDArray[Any], system: NDArray[Any], difference: float) -> float:
-    """Return the p-value of the paired bootstrap test; `difference` is that of the actual scores.
+    """Return the p-value of the paired bootstrap test (Koehn 2004, as in Moses and sacreBLEU).
 
-    It is the share of resamples whose score difference deviates from its mean by more than
-    `difference` (Koehn 2004, as in Moses and sacreBLEU).
+    `difference` is the difference between the actual scores. The p-value is the share of resamples
+    whose absolute score difference exceeds the mean over all resamples by more than the actual
+    difference.
     """
     from sacrebleu.significance import _compute_p_value
 
@@ -129,7 +130,8 @@ def bootstrap_p_value(baseline: NDArray[Any], system: NDArray[Any], difference: 
 def randomization_p_value(differences: NDArray[Any], difference: float) -> float:
     """Return the p-value of approximate randomization (Riezler and Maxwell 2005).
 
-    It is the share of shuffles with a score difference larger than `difference`.
+    `difference` is the difference between the actual scores. The p-value is the share of shuffles
+    with a larger absolute score difference.
     """
     from sacrebleu.significance import _compute_p_value
 

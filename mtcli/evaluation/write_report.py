@@ -1,4 +1,4 @@
-"""Writing of the report that `mtcli evaluate --report` requests."""
+"""Functions that write the reports of `mtcli evaluate` and `mtcli compare`."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -19,7 +19,7 @@ def write_report(
     options: ReportOptions,
     notify: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Write the report of an evaluation, with attention maps if models translated the test set."""
+    """Write an evaluation report, with attention maps if models translated the test set."""
     content = _sentence_content(evaluation, request, options, notify)
     write_page(options.path, evaluation_page(evaluation, request.metrics, content))
     notify(f"report: {options.path}")
@@ -31,7 +31,7 @@ def write_comparison(
     options: ReportOptions,
     notify: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Write the report of a comparison of runs."""
+    """Write a report that compares runs."""
     evaluation = comparison.evaluation
     content = replace(
         _sentence_content(evaluation, request, options, notify),
@@ -63,13 +63,13 @@ def _choose_lines(
     options: ReportOptions,
     notify: Callable[[str], None],
 ) -> tuple[list[int], str]:
-    """Return the indexes of the lines with attention maps, and the rule as a sentence."""
+    """Return the indexes of the lines for attention maps, and a note that explains the choice."""
     n = len(evaluation.test_set)
     if options.map_lines:
         for number in options.map_lines:
             if number > n:
-                notify(f"warning: there is no line {number:,} for --map-line: {n:,} lines")
+                notify(f"warning: --map-line {number}: the test set has only {n:,} lines")
         lines = sorted({number - 1 for number in options.map_lines if number <= n})
-        return lines, f"Attention maps of {len(lines):,} lines, chosen by number."
+        return lines, f"Lines with attention maps: {len(lines):,}, selected with --map-line."
     lines = choose_map_lines(evaluation, scores, options.n_maps)
     return lines, describe_choice(len(lines), is_comparison=len(scores) > 1)

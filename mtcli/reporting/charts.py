@@ -1,7 +1,7 @@
 """Line and bar charts as HTML with inline SVG, readable without JavaScript.
 
-This module computes coordinates; `templates/chart.html.j2` writes them. A chart over categories
-(`Chart.categories`) also has a table of its values.
+This module computes the coordinates, and `templates/chart.html.j2` draws them. A chart with
+categories also has a table of its values.
 """
 
 import math
@@ -21,10 +21,10 @@ Item = TypeVar("Item")
 MAX_POINTS = 500  # per curve: more than a screen can resolve
 _WIDTH, _HEIGHT = 460, 250  # size of the SVG, in user units
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 30, 12, 30  # margins; long labels widen the left one
-_CHARACTER_WIDTH = 9.5  # of a digit in the largest font of the style sheet
+_CHARACTER_WIDTH = 9.5  # width of a digit in the largest font of the style sheet
 _LABEL_GAP = 7  # between a label and the grid
-_MAX_LABEL_CHARACTERS = 16  # of a category
-_BAR_SHARE = 0.8  # of the width of a category
+_MAX_LABEL_CHARACTERS = 16  # longer category names are shortened
+_BAR_SHARE = 0.8  # part of a category's width that the bars fill
 COLORS = ("blue", "orange", "green", "purple", "teal", "pink")
 _MAX_DOTS = 60  # per curve: more would hide the line
 _UNITS = ((1e7, 1e6, "M"), (1e4, 1e3, "k"), (0.0, 1.0, ""))  # smallest value, scale, suffix
@@ -107,7 +107,7 @@ def round_ticks(low: float, high: float, count: int = 5) -> list[float]:
 def tick_labels(ticks: Sequence[float]) -> list[str]:
     """Format evenly spaced ticks compactly, all with the same unit and number of decimals."""
     step, largest = ticks[1] - ticks[0], max(abs(tick) for tick in ticks)
-    if largest < 1e-2 and step < 1e-3:  # 2.5e-4: shorter than 0.00025
+    if largest < 1e-2 and step < 1e-3:  # 2.5e-4 is shorter than 0.00025
         return [f"{tick:.1e}".replace("e-0", "e-") if tick else "0" for tick in ticks]
     unit, scale = next((unit, scale) for size, scale, unit in _UNITS if largest >= size)
     # The number of decimals in the step: 0.25 has two, 2.5 has one, 20 has none.
@@ -117,7 +117,7 @@ def tick_labels(ticks: Sequence[float]) -> list[str]:
 
 @dataclass(frozen=True)
 class Label:
-    """Text at a position of the SVG."""
+    """Text at a position in the SVG."""
 
     x: float
     y: float
@@ -146,7 +146,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class PlacedCurve:
-    """A curve in coordinates of the SVG."""
+    """A curve in SVG coordinates."""
 
     curve: Curve
     path: str

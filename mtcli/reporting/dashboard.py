@@ -21,7 +21,7 @@ _MIN_WEIGHT = 0.05  # weight of a new step in the moving averages, which cover a
 class Throughput:
     """Moving averages over the latest steps.
 
-    Validations and pauses do not count. Restored steps contribute only their losses.
+    Validations and pauses are excluded. Restored steps contribute only their losses.
     """
 
     loss: float = math.nan

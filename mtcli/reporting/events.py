@@ -18,7 +18,7 @@ class Score:
     value: float
     signature: str
     margin: float | None = None  # half the width of the 95% confidence interval
-    mean: float | None = None  # of the resampled scores, the center that sacreBLEU prints
+    mean: float | None = None  # mean of the resampled scores, which sacreBLEU prints
 
     def __str__(self) -> str:
         margin = f" ± {self.margin:.2f}" if self.margin is not None else ""

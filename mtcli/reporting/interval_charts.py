@@ -1,4 +1,4 @@
-"""Charts of values with confidence intervals: one row of HTML for each value."""
+"""Charts of values with confidence intervals, one HTML row per value."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class PlacedInterval:
 
 
 def interval_chart_html(title: str, intervals: Sequence[Interval], digits: int) -> "Markup":
-    """Return a figure with a row for each interval. Names of any length are complete."""
+    """Return a figure with one row per interval; long names are not shortened."""
     ticks = round_ticks(min(i.low for i in intervals), max(i.high for i in intervals), count=3)
     labels = tick_labels(ticks)
 

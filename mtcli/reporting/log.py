@@ -100,14 +100,14 @@ def as_logged(event: Event) -> dict[str, Any]:
             entry |= {"sets": [_set_as_fields(s) for s in event.sets]} if event.sets else {}
         elif key == "sets" and not value:
             continue  # only one dev set
-        # Omit the memory: the logs of runs with the same seed must differ only in times.
+        # Omit memory use: logs of runs with the same seed must differ only in times.
         elif key != "memory":
             entry[key] = value
     return entry
 
 
 def _as_fields(scores: Scores) -> dict[str, Any]:
-    """Return the log fields of a validation's scores: all values, and the signature of BLEU."""
+    """Return the log fields of a validation's scores: all values, and the BLEU signature."""
     values = {name: score.value for name, score in scores.items()}
     return {**values, "signature": scores[MAIN_METRIC].signature}
 

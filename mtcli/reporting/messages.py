@@ -7,7 +7,7 @@ from mtcli.reporting.events import Finished, Preparing, Resumed, RolledBack, Sco
 # Tab and newline are harmless; a terminal would interpret other control characters.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
-_EXAMPLE_LENGTH = 60  # characters of each side of a pair in a message
+_EXAMPLE_LENGTH = 60  # characters of each sentence in an example pair
 
 _METRIC_LABELS = {
     "bleu": "BLEU",

@@ -1,28 +1,31 @@
-"""HTML pages: one file without external resources, rendered from the templates of this package.
+"""HTML pages: single files without external resources, rendered from `templates/`.
 
-Render a page from a template that extends `base.html.j2` and fills its blocks `title` and
-`content`. `values` are the variables of the template. `assets` are further files of `templates/`:
-`.css` files extend the style sheet, `.js` files become scripts at the end of the page.
+The template of a page extends `base.html.j2` and fills its blocks `title` and `content`.
+`render_page` takes the variables of the template and the names of additional files in
+`templates/`: `.css` files extend the style sheet, and `.js` files become scripts at the end of the
+page.
 
     page = render_page("check.html.j2", {"tiles": tiles, "lengths": lengths}, ["charts.js"])
     write_page(path, page)
 
-Call `check_page_path(path)` before slow work: it raises the errors that `write_page` would raise
-for an existing file.
+`check_page_path(path)` raises the errors that `write_page` would raise for an existing file. Call
+it before slow work.
 
 A fragment is a part of a page: `render_fragment("map.html.j2", values)` returns safe HTML that
-other templates insert with `{{ fragment }}`. A chart is a fragment (module `charts`), for pages
-that have the asset `charts.js`:
+other templates insert with `{{ fragment }}`. Charts are fragments (see `charts.py`). A page with
+charts needs the asset `charts.js`:
 
     chart = Chart("Lengths", "...", [Curve("source", points, "blue")], digits=0)
     fragment = chart_html(chart, "lengths")
 
-`macros.html.j2` has the common elements: `{% from "macros.html.j2" import tiles, table %}`, then
-`{{ tiles([Tile("pairs", "29,000")]) }}`. All text is escaped unless it is a fragment. Data for a
-script is `{{ data_block("sentences", json_for_script(rows)) }}`; the script reads it with
-`JSON.parse(document.getElementById("sentences").textContent)` and must write text with
-`textContent` only. The content security policy allows the scripts of the page and nothing else: no
-event attributes, no network. A `style` attribute is allowed.
+`macros.html.j2` defines the common elements. Import them with
+`{% from "macros.html.j2" import tiles, table %}`, then use them, for example as
+`{{ tiles([Tile("pairs", "29,000")]) }}`. All text is escaped unless it is a fragment.
+
+`{{ data_block("sentences", json_for_script(rows)) }}` embeds data for a script. The script reads
+it with `JSON.parse(document.getElementById("sentences").textContent)`, and must insert text only
+with `textContent`. The content security policy allows only the scripts of the page, without event
+attributes or network access. `style` attributes are allowed.
 """
 
 import base64
@@ -45,7 +48,7 @@ if TYPE_CHECKING:
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _GENERATOR = '<meta name="generator" content="mtcli '
-_N_HEAD_BYTES = 500  # of a page; the generator is in its first lines
+_N_HEAD_BYTES = 500  # the start of a page, which contains the generator
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ class Tile:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of texts. The first `n_text_columns` columns are left-aligned, the others right."""
+    """A table of strings. The first `n_text_columns` columns are left-aligned, the others right."""
 
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -95,7 +98,7 @@ def render_fragment(template: str, values: Mapping[str, object]) -> "Markup":
 def json_for_script(value: Any) -> "Markup":
     """Return `value` as JSON that is safe inside a `<script>` element.
 
-    Control characters are replaced. No text can end the element or begin a comment.
+    Control characters are replaced. No text can end the element or start a comment.
     """
     from markupsafe import Markup
 
@@ -106,7 +109,7 @@ def json_for_script(value: Any) -> "Markup":
 
 
 def check_page_path(path: Path) -> None:
-    """Raise `DataError` if `path` exists and is not a page of mtcli, which may be replaced."""
+    """Raise `DataError` unless `path` is new, an empty file or a page written by mtcli."""
     if not path.exists():
         return
     if not path.is_file():
@@ -115,13 +118,13 @@ def check_page_path(path: Path) -> None:
         head = file.read(_N_HEAD_BYTES)
     if head and _GENERATOR.encode() not in head:
         raise DataError(
-            f"{path} exists and is not a report of mtcli",
+            f"{path} already exists and is not an mtcli report",
             hint="choose another file name, or delete the file",
         )
 
 
 def write_page(path: Path, page: str) -> None:
-    """Write `page` atomically; replace only an earlier page of mtcli."""
+    """Write `page` atomically; replace only an empty file or a page written by mtcli."""
     check_page_path(path)
     write_file(path.resolve(), page)
 
@@ -147,7 +150,7 @@ def _read_asset(name: str) -> "Markup":
 
 
 def _content_hash(script: str) -> str:
-    """Return the hash by which a content security policy allows an inline script."""
+    """Return the hash with which a content security policy allows an inline script."""
     return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 

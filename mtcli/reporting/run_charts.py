@@ -52,7 +52,7 @@ def padding_points(steps: Sequence[LogEntry]) -> list[Point]:
 
 
 def smooth(points: Sequence[Point]) -> list[Point]:
-    """Return the moving average; its window is short at the start, to show the first descent."""
+    """Return the moving average, with a short window at the start to show the first descent."""
     reach = max(_MIN_WINDOW, len(points) // _SMOOTHING_FRACTION)
     sums = list(accumulate((value for _, value in points), initial=0.0))
     means: list[Point] = []
@@ -141,7 +141,7 @@ def _learning_rate_chart(
     scope = " of Muon (layer matrices)" if optimizer == "muon" else ""
     return Chart(
         title="Learning rate",
-        description=f"Learning rate{scope} by step; at most {highest:.3g}.",
+        description=f"Learning rate{scope} by step; maximum: {highest:.3g}.",
         curves=[Curve("rate", rates, "blue")],
         digits=_digits_for(highest),
         markers=markers,

@@ -8,7 +8,7 @@ from mtcli.reporting.events import Event, RolledBack, StepDone, Validated
 
 
 class TensorBoard:
-    """Listener that writes event files; values of repeated steps replace the old ones."""
+    """Listener that writes event files; a step that is repeated replaces its earlier values."""
 
     def __init__(self, directory: Path) -> None:
         try:
@@ -43,7 +43,7 @@ class TensorBoard:
                     self._writer.add_text(f"sample {i}", sample.translation, event.step)
                 self._writer.flush()
             case RolledBack():
-                self.close()  # the next file makes TensorBoard drop the undone steps
+                self.close()  # when the next file starts, TensorBoard drops the undone steps
 
     def close(self) -> None:
         """Flush and close the event file."""

@@ -1,1 +1,1 @@
-"""Analysis of translations: the problems that a single score does not show."""
+"""Analysis of translations: problems that a single score does not show."""

@@ -1,4 +1,4 @@
-"""`analyze`: the analysis of all systems of an evaluation."""
+"""Analysis of all systems in an evaluation."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,9 +23,9 @@ from mtcli.evaluation.results import SystemResult, TestSet
 from mtcli.evaluation.scores import build_metrics, extract_statistics, resolve_tokenizer
 
 _METRICS = ("bleu", "chrf")
-_N_DIFFERENCES = 10  # lines of each kind
+_N_DIFFERENCES = 10  # at most this many better lines, and this many worse lines
 _NO_COUNTS = (
-    "no word frequencies: the model directory has no word counts; name the training corpus with "
+    "no word frequencies: there is no model with word counts; specify the training corpus with "
     "--train-corpus"
 )
 
@@ -36,11 +36,11 @@ def analyze(
     training: TrainingText | None = None,
     options: MetricOptions | None = None,
 ) -> Analysis:
-    """Return what the scores of `systems` do not show.
+    """Analyze the translations of `systems`.
 
     `training` adds results by word frequency and, if it has lines, exact matches with the training
-    data. `options` are those of the evaluation; the scores of groups and sentences are BLEU and
-    chrF.
+    data. `options` are the metric options of the evaluation; groups and sentences are always
+    scored with BLEU and chrF.
     """
     options, _ = resolve_tokenizer(
         replace(options or MetricOptions(), metrics=_METRICS), test_set.languages.target
@@ -112,7 +112,7 @@ def _training_findings(line: Line, training: TrainingText | None) -> list[str]:
 
 
 def _count_findings(names: Sequence[Sequence[str]]) -> tuple[FindingCount, ...]:
-    """Return the number of lines with each finding, except those that no line has."""
+    """Return the number of lines with each finding; omit findings that do not occur."""
     counts = {finding: sum(finding in line for line in names) for finding in FINDINGS}
     return tuple(
         FindingCount(finding, n_lines, n_lines / len(names))

@@ -1,4 +1,4 @@
-"""Findings about single sentences: empty, copied, truncated, repetitive and other outputs."""
+"""Problems in single sentences: empty, copied, truncated, repetitive and other outputs."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from mtcli.data.words import split_words
 from mtcli.evaluation.analysis.items import KINDS, ItemChange, compare_items, final_mark
 
-_MIN_REPEATS = 4  # of a phrase, in a row
+_MIN_REPEATS = 4  # consecutive occurrences of a phrase
 _MAX_PHRASE = 8  # words
 _CHARACTER_LOOP = re.compile(r"(\S.{0,7}?)\1{7,}")  # without word boundaries: "hahahahahahahaha"
-_SHORT, _LONG, _TRUNCATED = 0.5, 2.0, 0.8  # length / length of the reference
-_MIN_WORDS = 4  # ratios of shorter references are not meaningful
+_SHORT, _LONG, _TRUNCATED = 0.5, 2.0, 0.8  # output length / reference length
+_MIN_WORDS = 4  # length ratios are not meaningful for shorter references
 
 
 @dataclass(frozen=True)
@@ -25,14 +25,14 @@ class Line:
 
 @dataclass(frozen=True)
 class LineFindings:
-    """Findings about one line, and its items by kind."""
+    """Findings for one line, and its lost and invented items by kind."""
 
     names: tuple[str, ...]
     items: Mapping[str, ItemChange]
 
 
 def find_problems(line: Line) -> LineFindings:
-    """Return the findings about one line that need no training text."""
+    """Return the findings for one line that do not need the training text."""
     if not line.output.strip():
         if any(not reference.strip() for reference in line.references):
             return LineFindings((), {})
@@ -61,7 +61,7 @@ def _shape_problems(line: Line) -> Iterator[str]:
 
 
 def _is_truncated(line: Line, ratio: float) -> bool:
-    """Return whether an output has no final mark, unlike its references, and is shorter."""
+    """Return whether the output is short and lacks the final punctuation of all references."""
     has_mark = all(final_mark(reference) for reference in line.references)
     return has_mark and final_mark(line.output) is None and ratio < _TRUNCATED
 
@@ -75,7 +75,7 @@ def _item_problems(items: Mapping[str, ItemChange]) -> Iterator[str]:
 
 
 def is_loop(text: str) -> bool:
-    """Return whether a text repeats a phrase, or a short string, many times in a row."""
+    """Return whether a text repeats a phrase or a short string many times in a row."""
     words = split_words(text)
     for period in range(1, min(_MAX_PHRASE, len(words) // _MIN_REPEATS) + 1):
         n_equal = 0

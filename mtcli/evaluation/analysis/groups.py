@@ -1,4 +1,4 @@
-"""Groups of lines: by length, by word frequency, by document; and the scores of each group."""
+"""Scores of groups of lines: by length, word frequency and document."""
 
 from bisect import bisect_right
 from collections import Counter
@@ -17,9 +17,9 @@ _FREQUENCY_STARTS = (0, 1, 2, 10, 100, 1000, 10_000)
 
 @dataclass(frozen=True)
 class SentenceStatistics:
-    """Statistics of all lines for each metric, from which scores of groups are computed."""
+    """Statistics of each line for each metric, from which group scores are computed."""
 
-    metrics: Mapping[str, Any]  # metrics of sacreBLEU
+    metrics: Mapping[str, Any]  # sacreBLEU metrics
     rows: Mapping[str, Rows]
 
     def score(self, lines: Sequence[int]) -> dict[str, float]:
@@ -30,7 +30,7 @@ class SentenceStatistics:
         }
 
     def group(self, keys: Sequence[Any], label: Callable[[Any], str]) -> tuple[GroupScore, ...]:
-        """Return the scores of the lines with the same key, in the order of the keys."""
+        """Return the scores of each group of lines with the same key, sorted by key."""
         lines_of: dict[Any, list[int]] = {}
         for i, key in enumerate(keys):
             lines_of.setdefault(key, []).append(i)
@@ -60,7 +60,7 @@ class SentenceStatistics:
 
 def frequency_class(count: float) -> int:
     """Return the index of the frequency class of a word."""
-    # Estimated counts of words in a sample are at least 1.
+    # Counts estimated from a sample are 0 or at least 1, so class 0 has only unseen words.
     return bisect_right(_FREQUENCY_STARTS, count) - 1
 
 
@@ -78,7 +78,7 @@ FREQUENCY_LABELS = tuple(_label(_FREQUENCY_STARTS, i) for i in range(len(_FREQUE
 def word_recall(
     references: Sequence[str], outputs: Sequence[str], counts: Mapping[str, float]
 ) -> tuple[WordRecall, ...]:
-    """Return how many words are found in both texts, by their training frequency."""
+    """Return the recall and precision of words, by training frequency."""
     in_reference: Counter[int] = Counter()
     in_output: Counter[int] = Counter()
     in_both: Counter[int] = Counter()

@@ -10,15 +10,15 @@ from operator import and_, or_
 
 from mtcli.data.words import split_words
 
-# The name in an address has at most 64 characters (RFC 5321). Without the limit and the boundary,
-# the time for a long word would be quadratic.
+# The part of an email address before the @ has at most 64 characters (RFC 5321). Without this limit
+# and the lookbehind, matching a long word would take quadratic time.
 _ADDRESS = r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]+\.[\w.-]+"
 _URL = re.compile(rf"(?:https?://|www\.)[^\s<>\"“”«»]+|{_ADDRESS}")
 _URL_END = ".,;:!?)]}'’"
 # A space separates the digits of one number only if exactly three digits follow, as in "1 000".
 _SPACED_DIGITS = re.compile(r"(?<=\d)[\u00a0\u202f ](?=\d{3}(?!\d))")
 _NUMBER = re.compile(r"\d+(?:[.,:'’]\d+)*")
-_MARKS = {  # marks of different scripts, by their meaning
+_MARKS = {  # marks of different scripts, mapped to the mark with the same meaning
     **dict.fromkeys(".。।։｡", "."),
     **dict.fromkeys("?？؟", "?"),
     **dict.fromkeys("!！", "!"),
@@ -28,14 +28,14 @@ _MARKS = {  # marks of different scripts, by their meaning
     **dict.fromkeys(")）", ")"),
     **dict.fromkeys('"“”„«»「」『』', '"'),
 }
-_FINAL_MARKS = frozenset(".:")  # counted only at the end: elsewhere they are part of a word
+_FINAL_MARKS = frozenset(".:")  # counted only at the end; elsewhere, they can be part of a word
 _CLOSING = " \t\"“”»)）」』'’"
 _MIN_NAME = 3  # letters; shorter words such as "In" are often the same in two languages
 
 
 @dataclass(frozen=True)
 class ItemChange:
-    """Items of one kind in one sentence."""
+    """Number of expected, lost and invented items of one kind in one sentence."""
 
     n_expected: int = 0
     n_lost: int = 0
@@ -49,8 +49,8 @@ def compare_items(
     """Compare the items of an output with those of its source and references.
 
     An item is expected if the source and all references have it, and invented if none of them
-    has it: a correct translation may add or omit all others. Without a source, the references
-    decide.
+    has it. A correct translation may add or omit other items. Without a source, items are compared
+    only with the references.
     """
     inputs = [*references] if source is None else [source, *references]
     if kind == "name":
@@ -66,8 +66,8 @@ def compare_items(
 def _compare_names(inputs: Sequence[str], references: Sequence[str], output: str) -> ItemChange:
     """Compare names: words with a capital letter that are spelled alike in source and references.
 
-    In some languages every noun has a capital letter, so only abbreviations, with two capital
-    letters or more, can be invented.
+    In some languages, every noun has a capital letter, so only abbreviations (words with two or
+    more capital letters) can be invented.
     """
     names = [{word for word in _words(text) if _is_name(word)} for text in inputs]
     expected = reduce(and_, names) if names else set()
@@ -95,7 +95,7 @@ def _is_abbreviation(word: str) -> bool:
 
 
 def _numbers(text: str) -> Counter[str]:
-    """Return the digits of each number; the marks between them differ between languages."""
+    """Count numbers by their digits, because separators differ between languages."""
     text = _SPACED_DIGITS.sub("", _without_urls(text))
     return Counter(
         "".join(str(unicodedata.digit(c)) for c in match if c.isdecimal())
@@ -104,7 +104,7 @@ def _numbers(text: str) -> Counter[str]:
 
 
 def _urls(text: str) -> Counter[str]:
-    """Return URLs and e-mail addresses."""
+    """Count URLs and email addresses."""
     return Counter(match.rstrip(_URL_END).casefold() for match in _URL.findall(text))
 
 
@@ -114,7 +114,7 @@ def _without_urls(text: str) -> str:
 
 
 def _punctuation(text: str) -> Counter[str]:
-    """Return punctuation marks that most languages use alike."""
+    """Count the punctuation marks that most languages use alike."""
     text = _without_urls(text).rstrip()
     marks = Counter(_MARKS[c] for c in text if c in _MARKS and _MARKS[c] not in _FINAL_MARKS)
     last = _MARKS.get(text.rstrip(_CLOSING)[-1:])
@@ -132,5 +132,5 @@ KINDS = ("number", "name", "url", "punctuation")
 
 
 def final_mark(text: str) -> str | None:
-    """Return the mark that ends a sentence, or None."""
+    """Return the punctuation mark that ends a sentence, or None."""
     return _MARKS.get(text.rstrip().rstrip(_CLOSING)[-1:])

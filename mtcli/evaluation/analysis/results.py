@@ -1,23 +1,23 @@
-"""Results of an analysis. All of them are plain data, ready for `dataclasses.asdict`."""
+"""Results of an analysis, as plain data for `dataclasses.asdict`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-# Findings about one sentence, in the order of the tables.
+# Findings for one sentence, in the order of the tables.
 FINDINGS: Mapping[str, str] = {
     "empty": "no output",
-    "copied": "output equals the source, the reference does not",
-    "truncated": "ends without the final mark, under 80% of the reference",
-    "repetitive": "repeats a phrase four times or more in a row",
-    "too-short": "under half of the reference",
-    "too-long": "over twice the reference",
-    "number-lost": "a number of source and reference is missing",
+    "copied": "the output equals the source, and no reference does",
+    "truncated": "no final punctuation, and under 80% of the reference length",
+    "repetitive": "repeats a phrase, four or more times in a row",
+    "too-short": "under half the reference length",
+    "too-long": "over twice the reference length",
+    "number-lost": "a number in both source and reference is missing",
     "number-invented": "a number is in neither source nor reference",
-    "name-lost": "a name of source and reference is missing",
+    "name-lost": "a name in both source and reference is missing",
     "name-invented": "an abbreviation is in neither source nor reference",
-    "url-lost": "a URL or e-mail address of source and reference is missing",
-    "url-invented": "a URL or e-mail address is in neither source nor reference",
-    "punctuation-lost": "a mark of source and reference is missing",
+    "url-lost": "a URL or email address in both source and reference is missing",
+    "url-invented": "a URL or email address is in neither source nor reference",
+    "punctuation-lost": "a mark in both source and reference is missing",
     "punctuation-invented": "a mark is in neither source nor reference",
     "source-in-training": "the source is also a training source",
     "output-in-training": "the output is also a training target",
@@ -55,7 +55,7 @@ class GroupScore:
 
 @dataclass(frozen=True)
 class WordRecall:
-    """Words of similar frequency in the training text: how many are translated correctly."""
+    """Recall and precision of words with a similar frequency in the training text."""
 
     label: str  # training frequency, such as "10-99"
     n_reference: int
@@ -91,8 +91,8 @@ class SystemAnalysis:
     precisions: tuple[float, ...]  # n-gram precisions of BLEU, in percent
     findings: tuple[FindingCount, ...]
     items: tuple[ItemCount, ...]
-    by_length: tuple[GroupScore, ...]  # number of words of the source
-    by_frequency: tuple[GroupScore, ...]  # training frequency of the rarest reference word
+    by_length: tuple[GroupScore, ...]  # by number of source words
+    by_frequency: tuple[GroupScore, ...]  # by training frequency of the rarest reference word
     by_document: tuple[GroupScore, ...]
     by_training: tuple[GroupScore, ...]  # sources that do or do not occur in training
     word_recall: tuple[WordRecall, ...]
@@ -102,21 +102,21 @@ class SystemAnalysis:
 
 @dataclass(frozen=True)
 class LargestDifferences:
-    """Lines in which a system differs most from the baseline, by chrF of the sentence."""
+    """Lines in which a system differs most from the baseline, by sentence chrF."""
 
     system: str
     baseline: str
-    better: tuple[int, ...]  # row numbers, from 0; the largest difference first
+    better: tuple[int, ...]  # line indexes from 0, largest difference first
     worse: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class TrainingInfo:
-    """Training text that the frequencies come from."""
+    """Training text from which the word frequencies come."""
 
     origin: str  # name of a model or of a corpus
     n_pairs: int | None  # None: unknown, because the corpus is streamed
-    n_counted: int  # pairs that were counted; fewer than n_pairs: a sample
+    n_counted: int  # pairs that were counted; if fewer than n_pairs, a sample
 
 
 @dataclass(frozen=True)

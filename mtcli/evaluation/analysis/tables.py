@@ -1,4 +1,4 @@
-"""Tables of an analysis: one per question, systems side by side; and their plain text."""
+"""Tables that show the analyses of all systems side by side, also as plain text."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ Row = Sequence[str]
 
 @dataclass(frozen=True)
 class AnalysisTable:
-    """A table of texts."""
+    """A table of strings."""
 
     title: str
     rows: Sequence[Row]  # the first row is the header
@@ -43,14 +43,14 @@ def format_analysis(evaluation: Evaluation) -> str:
 
 
 def analysis_tables(evaluation: Evaluation) -> list[AnalysisTable]:
-    """Return the tables of an analysis that have content."""
+    """Return the tables of an analysis that are not empty."""
     analysis: Analysis = evaluation.analysis
     header = _header("", analysis)
     tables = [
         AnalysisTable("Length and n-gram precision", [header, *_precisions(analysis)]),
         AnalysisTable("Lines with problems", [header, *_findings(analysis)]),
         AnalysisTable(
-            "Lost: in source and reference, not in the output. Invented: in neither",
+            "Lost: in source and reference, but not in the output. Invented: only in the output",
             [header, *_items(analysis)],
         ),
         _group_table("Source length in words", analysis, lambda system: system.by_length),
@@ -225,7 +225,7 @@ def _training_lines(training: TrainingInfo | None) -> Iterator[str]:
 
 
 def _format_table(table: AnalysisTable) -> list[str]:
-    """Return a title and aligned rows: the first column to the left, the others to the right."""
+    """Return the title and the rows; the first column is left-aligned, the others right."""
     widths = [max(map(len, column)) for column in zip(*table.rows, strict=True)]
     lines = [table.title]
     for first, *others in table.rows:

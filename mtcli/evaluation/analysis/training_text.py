@@ -1,4 +1,4 @@
-"""Training text of a model, reduced to the words and lines of a test set."""
+"""Words and lines of the training text that also occur in a test set."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,11 +15,11 @@ from mtcli.model_dir.word_counts import load_word_counts
 
 @dataclass(frozen=True)
 class TrainingText:
-    """Counts of the target words of a test set in the training text, and lines in both."""
+    """Training counts of the target words in a test set, and the lines that both have."""
 
     info: TrainingInfo
-    counts: Mapping[str, float]  # words of references and outputs; estimated if from a sample
-    # Lines of the test set that occur in the training corpus; None: not known.
+    counts: Mapping[str, float]  # by word in references and outputs; estimated if from a sample
+    # Lines of the test set that occur in the training corpus; None: unknown.
     sources: frozenset[str] | None = None
     targets: frozenset[str] | None = None
 
@@ -27,7 +27,7 @@ class TrainingText:
 def read_saved_counts(
     models: Iterable[Path], test_set: TestSet, systems: Sequence[SystemResult]
 ) -> TrainingText | None:
-    """Return the word counts that the first of `models` has; None if no model has any."""
+    """Return the word counts of the first model that has any; None if no model has."""
     for model in models:
         saved = load_word_counts(model)
         if saved is None:
@@ -42,7 +42,7 @@ def read_saved_counts(
 def read_training_corpus(
     names: Sequence[str], languages: Languages, test_set: TestSet, systems: Sequence[SystemResult]
 ) -> TrainingText:
-    """Read a training corpus once; keep only what also occurs in the test set or the outputs."""
+    """Read a training corpus; keep only words and lines of the test set and the outputs."""
     rows = (row for name in names for row in open_corpus([name], languages).rows)
     return _scan(rows, " ".join(names), test_set, systems)
 

@@ -1,4 +1,4 @@
-"""Attention maps as small JSON values, which `templates/attention_map.js` draws."""
+"""Attention maps as compact JSON, which `templates/attention_map.js` draws."""
 
 import string
 from typing import TYPE_CHECKING, Any
@@ -10,12 +10,12 @@ from mtcli.reporting.attention.maps import AttentionMap, piece_labels
 if TYPE_CHECKING:
     from mtcli.reporting.attention.maps import Floats
 
-# One character for each weight, in 64 levels. The script has the same list.
+# One character per weight, for 64 levels. `attention_map.js` has the same list.
 _LEVELS = np.array(list(string.ascii_uppercase + string.ascii_lowercase + string.digits + "-_"))
 
 
 def compact_map(attention_map: AttentionMap) -> dict[str, Any]:
-    """Return labels, title and rounded weights of a map: about one byte for each weight."""
+    """Return the title, labels and rounded weights of a map, with one character per weight."""
     return {
         "title": attention_map.title,
         "rows": list(piece_labels(attention_map.rows)),

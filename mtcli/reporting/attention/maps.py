@@ -1,4 +1,4 @@
-"""Attention weights of a sentence pair: all layers and heads, or one map of them."""
+"""Attention weights of a sentence pair: all layers and heads, or a single map."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # importing a translator must not import numpy
 
 BOS, EOS = "<s>", "</s>"
 _WORD_START = "▁"  # SentencePiece's symbol for the space before a word
-KINDS = {  # in the order in which they are offered
+KINDS = {  # in the order of the selection list
     "cross": "cross-attention",
     "decoder": "decoder self-attention",
     "encoder": "encoder self-attention",
@@ -44,8 +44,8 @@ class AttentionMap:
 class AttentionStack:
     """Attention weights of one kind, in all layers and heads."""
 
-    rows: Sequence[str]  # pieces that attend; of the target, the predicted piece of each position
-    columns: Sequence[str]  # pieces that are attended to; of the target, the input pieces
+    rows: Sequence[str]  # pieces that attend; for target positions, the predicted pieces
+    columns: Sequence[str]  # pieces that are attended to; for target positions, the input pieces
     weights: "Floats"  # [L, H, T, S]
 
     @property
@@ -86,11 +86,11 @@ class SentenceAttention:
     def map(
         self, kind: str | None = None, layer: int | None = None, head: int | None = None
     ) -> AttentionMap:
-        """Return one map; layers and heads count from 0.
+        """Return one map; layers and heads are counted from 0.
 
-        Without arguments, this is the mean of the heads that the alignment uses. The default layer
-        is the one of the alignment, or the last one for other kinds. The default head is the mean
-        of all heads.
+        Without arguments, the map is the mean of the heads that the alignment uses. The default
+        layer is the alignment layer or, for other kinds, the last layer. In all other cases, a map
+        without `head` is the mean of all heads.
         """
         kind = self.main_kind if kind is None else kind
         if kind not in self.stacks:
@@ -115,7 +115,7 @@ def _check_index(name: str, index: int, size: int) -> None:
     if not 0 <= index < size:
         raise DataError(
             f"there is no {name} {index + 1}: the model has {size} {name}{'s' * (size > 1)}",
-            hint=f"{name}s count from 1 on the command line and from 0 in Python",
+            hint=f"{name}s are counted from 1 on the command line and from 0 in Python",
         )
 
 
@@ -130,7 +130,7 @@ def describe_heads(layer: int, heads: Sequence[int], n_heads: int) -> str:
 
 
 def piece_labels(pieces: Sequence[str]) -> Iterator[str]:
-    """Yield pieces without word-start markers; a hyphen marks those that continue a word."""
+    """Yield pieces without word-start markers; a hyphen precedes pieces that continue a word."""
     previous = BOS
     for piece in pieces:
         is_special = piece in (BOS, EOS)

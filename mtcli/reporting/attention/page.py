@@ -1,4 +1,4 @@
-"""Interactive page with all layers and heads of one or more sentences."""
+"""Interactive page with the attention of all layers and heads for one or more sentences."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,11 +7,11 @@ from mtcli.reporting.attention.compact import encode_weights
 from mtcli.reporting.attention.maps import KINDS, SentenceAttention, piece_labels
 from mtcli.reporting.pages import json_for_script, render_page
 
-MAX_WEIGHTS = 6_000_000  # of a page; each takes one byte
+MAX_WEIGHTS = 6_000_000  # per page, one byte each
 _NOTES = {
     "heads": "",
-    "layers": "The text is long: this page has the mean of the heads of each layer.",
-    "alignment": "The text is very long: this page has only the maps that give the alignment.",
+    "layers": "The text is long, so this page shows only the mean of the heads of each layer.",
+    "alignment": "The text is very long, so this page shows only the map used for alignment.",
 }
 _AXES = {
     "cross": "Rows: target, columns: source.",
@@ -21,10 +21,10 @@ _AXES = {
 
 
 def attention_page(sentences: Sequence[SentenceAttention], model_name: str) -> str:
-    """Return a page that shows the attention of a model to sentences.
+    """Return a page with the attention maps of `sentences`.
 
-    The page has at most `MAX_WEIGHTS` weights. If all heads do not fit, it has the mean of the
-    heads of each layer or, for very long texts, only the maps that give the alignment.
+    If all heads together have more than `MAX_WEIGHTS` weights, the page has only the mean of the
+    heads of each layer. If these are still too many, it has only the map used for alignment.
     """
     stacks = [stack for sentence in sentences for stack in sentence.stacks.values()]
     n_by_detail = {
@@ -72,7 +72,7 @@ def _to_json(sentence: SentenceAttention, detail: str) -> dict[str, Any]:
         "source": sentence.source,
         "target": sentence.target,
         "detail": detail,
-        "layer": layer,  # of the alignment, in the first kind
+        "layer": layer,  # alignment layer, in the first kind
         "heads": heads,
         "kinds": kinds,
     }

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 _CELL = 22  # SVG units
-_CHARACTER = 7.5  # upper estimate of the mean width of a character at 12 units
+_CHARACTER = 7.5  # upper estimate of the mean character width at font size 12
 _LINE = 20
 _PADDING = 16
 _MAX_TITLE = 120  # characters
@@ -28,7 +28,7 @@ _FONTS = ("DejaVu Sans", "Noto Sans CJK JP", "Noto Sans CJK SC", "Noto Sans", "A
 
 @dataclass(frozen=True)
 class _Drawing:
-    """Positions of the parts of one map in a picture."""
+    """Layout of one map in a picture."""
 
     title: Sequence[str]
     rows: Sequence[str]
@@ -71,7 +71,7 @@ class _Drawing:
 def svg_picture(maps: Sequence[AttentionMap]) -> "Markup":
     """Return an SVG picture of maps, one below the other.
 
-    The picture needs no other file, so it can also be inserted in HTML.
+    The picture does not refer to other files, so it can be embedded in HTML.
     """
     drawings: list[_Drawing] = []
     for attention_map in maps:
@@ -97,18 +97,18 @@ def png_picture(maps: Sequence[AttentionMap]) -> bytes:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise DataError(
-            "PNG pictures need matplotlib, which is not installed",
+            "PNG pictures require matplotlib, which is not installed",
             hint="pip install 'mtcli[png]', or write an .svg or .html file",
         ) from error
     import logging
     import warnings
 
-    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # fonts that are not installed
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # hide warnings about missing fonts
     heights = [len(m.rows) + 8 for m in maps]
     width = max((len(m.columns) for m in maps), default=0) + 8
     size = _INCHES_PER_CELL * max(width, 20), _INCHES_PER_CELL * sum(heights)
     with matplotlib.rc_context({"font.family": list(_FONTS)}), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # characters that no font has
+        warnings.simplefilter("ignore")  # hide warnings about characters that no font has
         figure = Figure(figsize=size, layout="constrained")
         FigureCanvasAgg(figure)
         grid = figure.add_gridspec(len(maps), 1, height_ratios=heights)
@@ -121,7 +121,7 @@ def png_picture(maps: Sequence[AttentionMap]) -> bytes:
 
 def _plot(axes: Any, attention_map: AttentionMap) -> None:
     axes.imshow(attention_map.weights, cmap="Blues", vmin=0, vmax=1, aspect="equal")
-    # Text between two dollar signs is not a formula.
+    # Otherwise, matplotlib would parse text between two dollar signs as a formula.
     plain = {"parse_math": False, "fontsize": 8}
     rows, columns = _labels(attention_map.rows), _labels(attention_map.columns)
     axes.set_yticks(range(len(rows)), rows, **plain)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 _SHADES = ((0.65, "██"), (0.4, "▓▓"), (0.2, "▒▒"), (0.05, "░░"), (0.0, " ·"))
 _LEGEND = "░░ ≥ 5%   ▒▒ ≥ 20%   ▓▓ ≥ 40%   ██ ≥ 65%"
 _CELL = 2  # terminal columns
-_MIN_COLUMNS = 4  # source pieces in a block, however narrow the terminal is
+_MIN_COLUMNS = 4  # source pieces per block, even in a very narrow terminal
 
 
 def render_text(attention_map: AttentionMap, width: int | None = None) -> Iterator[str]:

@@ -1,5 +1,5 @@
 "use strict";
-// Page of reporting/attention/page.py: choose a sentence, a kind of attention, a layer and a head.
+// Script for reporting/attention/page.py: select a sentence, kind of attention, layer and head.
 {
   const byId = id => document.getElementById(id);
   const sentences = JSON.parse(byId("attention-data").textContent);
@@ -7,8 +7,8 @@
     head: byId("head")};
   const LEVEL = Object.fromEntries([...ATTENTION_LEVELS].map((level, index) => [level, index]));
   const dark = matchMedia("(prefers-color-scheme: dark)");
-  const MEAN = -1, ALIGNMENT = -2;  // values of the head
-  const THUMBNAIL = 64;  // pixels; longer sentences are sampled
+  const MEAN = -1, ALIGNMENT = -2;  // special values of the head control
+  const THUMBNAIL = 64;  // pixels; the maps of longer sentences are downsampled
 
   const option = (text, value) => new Option(text, value);
   const fill = (select, texts, value) => {
@@ -21,7 +21,7 @@
   const isMain = () => +controls.kind.value === 0;
   const join = heads => heads.map(head => head + 1).join(", ");
 
-  // Weights of one head, or the mean of several, as levels of 0 to 63.
+  // Weights of one head, or the mean of several, as levels from 0 to 63.
   const levels = (map, layer, heads) => {
     const size = map.rows.length * map.columns.length;
     return Array.from({length: size}, (_, i) => {
@@ -94,7 +94,7 @@
     context.fillStyle = getComputedStyle(canvas).getPropertyValue("--blue");
     for (let y = 0; y < height; y++) {
       for (let x = 0; x < width; x++) {
-        let most = 0;  // a sampled cell shows its largest weight
+        let most = 0;  // a downsampled cell shows the largest weight
         const rowEnd = Math.floor((y + 1) * nRows / height);
         const columnEnd = Math.floor((x + 1) * nColumns / width);
         for (let row = Math.floor(y * nRows / height); row < rowEnd; row++) {

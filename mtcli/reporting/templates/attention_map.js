@@ -1,6 +1,6 @@
 "use strict";
-// Draw a map of `compact_map` (reporting/attention/compact.py) as a table. Screen readers list it as
-// `name`, which must be unique within the page.
+// Draw a map from `compact_map` (reporting/attention/compact.py) as a table. `name` is the label
+// for screen readers and must be unique within the page.
 const ATTENTION_LEVELS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
 const drawAttention = (map, name) => {

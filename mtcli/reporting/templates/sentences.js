@@ -1,5 +1,5 @@
 "use strict";
-// Sentence browser of the evaluation report. Text is only ever inserted as text nodes.
+// Sentence browser of the evaluation report. Text is inserted only as text nodes.
 {
   const data = JSON.parse(document.getElementById("sentence-data").textContent);
   const {systems, metric, findings, lines, maps} = data;
@@ -66,7 +66,7 @@
   const words = text => text.match(WORDS) ?? [];
   const isSpace = word => !word.trim();
 
-  // Return which words of a are in a longest common subsequence with b; null if they are too many.
+  // Return which words of a are in a longest common subsequence with b; null if there are too many.
   const commonWords = (a, b) => {
     if (a.length > MAX_WORDS || b.length > MAX_WORDS) return null;
     const width = b.length + 1, lengths = new Uint16Array((a.length + 1) * width);
@@ -189,7 +189,7 @@
     const total = shown.length === lines.length ? `${n(lines.length)} sentences`
       : `${n(shown.length)} of ${n(lines.length)} sentences`;
     status.textContent = shown.length ? `${total}, showing ${n(start + 1)} to ${n(end)}`
-      : "no sentence found";
+      : "no sentences found";
     byId("page-number").textContent = `page ${n(page + 1)} of ${n(nPages)}`;
     byId("previous").disabled = page === 0;
     byId("next").disabled = page === nPages - 1;
@@ -199,7 +199,7 @@
   let searchable = null;  // lower-case text of each line, computed by the first search
   let timer = 0;
   const update = () => {
-    clearTimeout(timer);  // a later update would close maps and lose the focus
+    clearTimeout(timer);  // a delayed update would close maps and lose the focus
     const query = normalize(search.value.trim()), number = /^#(\d+)$/.exec(query);
     if (query && !searchable) {
       searchable = lines.map(line => normalize([line[0] ?? "", ...line[1], ...line[2]].join("\n")));
