@@ -320,3 +320,21 @@ def test_a_corpus_without_pairs_is_refused(tmp_path):
     (tmp_path / "a.tsv").write_text("en\tde\n")
     with pytest.raises(DataError, match=r"a\.tsv"):
         read_checked([f"{tmp_path / 'a.tsv'}#en,de"], EN_DE)
+
+
+ODD_LINES = {
+    "distinct words": lambda i: f"{i * 7919 % 999_983:x}" * 8,
+    "one line": lambda _: "the same line",
+    "digits": str,
+    "punctuation": lambda i: "!" * (i % 5 + 1),
+    "emoji": lambda i: "👍🏽" * (i % 3 + 1),
+    "Chinese": lambda i: chr(0x4E00 + i) * 4,
+    "surrogates": lambda i: "a\udcff" if i % 2 else "b",
+}
+
+
+@pytest.mark.parametrize("source", ODD_LINES)
+@pytest.mark.parametrize("target", ["distinct words", "one line"])
+def test_the_quick_check_accepts_any_text(source, target):
+    sides = [[ODD_LINES[name](i) for i in range(1_000)] for name in (source, target)]
+    assert all(isinstance(text, str) for text in quick_warnings(Corpus(*sides)))

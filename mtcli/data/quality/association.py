@@ -161,6 +161,8 @@ def _decompose(counts: Doubles) -> tuple[Floats, Floats]:
 
 def _orthonormal(columns: Doubles) -> Doubles:
     """Return an orthonormal basis for the columns of a tall matrix."""
+    if not columns.shape[1]:  # no words occur together
+        return columns
     squares, vectors = np.linalg.eigh(columns.T @ columns)
     is_used = squares > _EPSILON * max(float(squares[-1]), _EPSILON)
     basis: Doubles = columns @ (vectors[:, is_used] / np.sqrt(squares[is_used]))
