@@ -99,6 +99,7 @@ def test_the_alignment_links_words_with_the_same_meaning(english: str) -> None:
     assert (lines("test.de")[row], lines("test.align")[row]) == ALIGNMENTS[english]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["dev", "test", "long"])
 def test_marks_do_not_change_a_sentence(name: str, splits: dict[str, list[generate.Pair]]) -> None:
     realizer = generate.Realizer(LEXICON)

@@ -94,9 +94,10 @@ def undo_second_half(run) -> None:
     log.write_bytes(b"".join(line for line in lines if b'"finished"' not in line))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("first", "then", "sharding"),
-    [(2, 1, "none"), pytest.param(1, 2, "full", marks=pytest.mark.long)],
+    [(2, 1, "none"), (1, 2, "full")],
 )
 def test_a_run_resumes_with_a_different_number_of_processes(
     config, tmp_path, first, then, sharding

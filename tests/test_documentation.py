@@ -86,6 +86,7 @@ def test_the_commands_in_the_readme_succeed(directory):
     assert (directory / "runs" / "demo" / "model.safetensors").is_file()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "page",
     [page for page in PAGES[1:] if page not in (CORPORA, MIXING)],

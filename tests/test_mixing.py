@@ -225,9 +225,8 @@ def test_a_run_is_not_resumed_with_different_options(mixed_config, tmp_path, cha
         train_run(changed, tmp_path / "run", lambda _: None)
 
 
-@pytest.mark.parametrize(
-    ("first", "step"), [(45, 1000), pytest.param(25, 19, marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("first", "step"), [(45, 1000), (25, 19)])
 def test_being_killed_does_not_change_a_mixed_run(mixed_config, tmp_path, first, step):
     """The first case kills the run once, the second case many times."""
 

@@ -341,14 +341,13 @@ def test_half_precision_approximates_float32(model, source, target, dtype):
     ("config", "fullgraph"),
     [
         (tiny_model_config(), True),
-        pytest.param(tiny_decoder_only(), True, marks=pytest.mark.long),
+        (tiny_decoder_only(), True),
         # Blockwise attention is not compiled.
-        pytest.param(
-            tiny_model_config(window=1, positions="relative"), False, marks=pytest.mark.long
-        ),
+        (tiny_model_config(window=1, positions="relative"), False),
     ],
     ids=["transformer", "decoder-only", "window"],
 )
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # raised inside torch
 def test_torch_compiles_transformers(config, fullgraph, source, target):
     model = build_model(config, V, V).eval()
