@@ -80,7 +80,9 @@ class DataConfig(Section):
     def _check_targets(cls, train: CorpusSource) -> CorpusSource:
         without = [i for i, entry in enumerate(train.entries, start=1) if not entry.to]
         if train.targets and without:
-            raise ValueError(f"item {without[0]}: to is missing; if one corpus has it, all need it")
+            raise ValueError(
+                f"item {without[0]}: the key `to` is missing; if one corpus has it, all must have it"
+            )
         return train
 
     @field_validator("dev")

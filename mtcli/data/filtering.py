@@ -142,7 +142,7 @@ def drop_unwanted(
 def drop_by_filters(
     corpus: Corpus, filters: FilterConfig, near_copies: NearCopyIndex | None
 ) -> Corpus:
-    """Return a corpus in memory without the pairs that the filters or `near_copies` find.
+    """Return an in-memory corpus without the pairs that match a filter or `near_copies`.
 
     The filter `duplicates`, which compares a pair with earlier pairs, is not applied.
     """

@@ -160,7 +160,7 @@ class SelectedLines(Lines):
 
     @property
     def longest(self) -> int:
-        """Upper bound: the maximum over all lines, including the excluded ones."""
+        """Upper bound: the length of the longest line, including excluded lines."""
         return self._lines.longest
 
     def blocks(self) -> Iterator[list[str]]:

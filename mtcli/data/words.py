@@ -22,7 +22,7 @@ _SPACELESS = (
 _HAS_SPACELESS = re.compile(f"[{_SPACELESS}]")
 _SPACELESS_PARTS = re.compile(f"[{_SPACELESS}]|[^{_SPACELESS}]+")
 _MAX_WORDS = 500_000  # distinct words to keep, most frequent first
-_COMPACT_AT = 4 * _MAX_WORDS  # entries at which the counts are merged
+_COMPACT_AT = 4 * _MAX_WORDS  # merge the counts when there are this many entries
 _HASH_BYTES = 8
 
 

@@ -62,7 +62,8 @@ class RunLock:
         self.is_held = False
         if self._descriptor is None:
             return
-        # Remove the file while it is locked. Processes that have opened it compare the inodes.
+        # Remove the file while holding the lock. A process that has already opened the file
+        # compares inodes, and so detects that it was removed.
         with suppress(OSError):
             if _is_open_file(self.path, self._descriptor):
                 self.path.unlink()

@@ -33,7 +33,7 @@ def summary_line(event: Stopped | Finished) -> str:
 
 
 def resume_line(event: Resumed) -> str:
-    """Return the first line of a resumed run."""
+    """Return the line that is printed when a run resumes."""
     return f"resuming from step {event.step:,}"
 
 

@@ -137,7 +137,7 @@ def _is_done(finished: list[list[Hypothesis]], beams: _Beams, options: SearchOpt
     counts = [len(finished[i]) for i in beams.sentences.tolist()]
     n_finished = torch.tensor(counts, device=beams.sentences.device)  # [B]
     if options.length_penalty == 0:
-        # Log-probabilities only decrease, so no beam can beat a best candidate that has ended.
+        # Log-probabilities only decrease: no beam can beat the best candidate once it is finished.
         return beams.best_has_ended & (n_finished >= options.n_best)
     return n_finished >= options.beam_size
 

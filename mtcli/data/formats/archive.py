@@ -133,7 +133,7 @@ def _by_language(texts: Sequence[ZipInfo], languages: Languages) -> list[ZipInfo
 
 
 def _format_suffix(name: str) -> bool:
-    """Return whether the suffix of a name belongs to a format that can read archive members."""
+    """Return whether the name has the suffix of a format that can be read inside an archive."""
     from mtcli.data.formats import FORMATS
 
     return any(f.reads_streams and suffix_of(name) in f.suffixes for f in FORMATS)

@@ -95,7 +95,7 @@ def check_two(location: Location) -> tuple[str, str]:
 def unclear_fields(
     names: Sequence[str], location: Location, problem: str, kind: str = "column"
 ) -> DataError:
-    """Return an error for missing or ambiguous fields that lists all fields."""
+    """Return an error that reports missing or ambiguous fields and lists all fields."""
     codes = [name for name in names if is_language_code(name) and name != "id"]
     example = next((",".join(n[:2]) for n in (codes, names) if len(n) > 1), "en,de")
     return DataError(

@@ -50,7 +50,7 @@ def find_segments(scores: Scores) -> list[Segment]:
 
 
 def _summed(scores: Scores) -> Doubles:
-    """Return sums of scores over steps of several lines, with a column for unrelated lines."""
+    """Return the scores summed over blocks of lines, with a column for unrelated lines."""
     n_lines = _STEPS_AT_ONCE * _LINES_PER_STEP
     sums = []
     for start in range(0, len(scores), n_lines):
