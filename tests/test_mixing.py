@@ -266,7 +266,7 @@ def test_streaming_refuses_weights(tiny_config):
         ([{"corpus": "a", "tag": "2de"}], "item 1: tag: must be a letter"),
         ([{"corpus": "a", "tag": "s"}], "item 1: tag: must be"),
         ([{"corpus": ["a", False]}], "item 1: corpus: must be a corpus name or two files"),
-        ([{"corpus": "a", "to": "de"}, {"corpus": "b"}], "item 2: to is missing"),
+        ([{"corpus": "a", "to": "de"}, {"corpus": "b"}], "item 2: the key `to` is missing"),
         ([{"corpus": "a", "weight": -1}, {"corpus": "b", "tag": 3}], "item 2: tag: "),
     ],
 )

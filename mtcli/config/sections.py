@@ -81,7 +81,7 @@ class DataConfig(Section):
         without = [i for i, entry in enumerate(train.entries, start=1) if not entry.to]
         if train.targets and without:
             raise ValueError(
-                f"item {without[0]}: the key `to` is missing; if one corpus has it, all must have it"
+                f"item {without[0]}: the key `to` is missing; if one corpus has it, all need it"
             )
         return train
 
