@@ -199,7 +199,7 @@ def test_resuming_a_run_with_a_different_dev_split_is_refused(
         "was started by an earlier version of mtcli (0.1.0), which held out different dev pairs "
         in (str(error.value))
     )
-    assert "for train.seed=5\n  hint: finish it with that version" in str(error.value)
+    assert "for train.seed=5\n  hint: finish the run with that version" in str(error.value)
 
 
 def test_a_finished_run_with_a_different_dev_split_is_complete(

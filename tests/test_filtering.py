@@ -145,7 +145,7 @@ def test_near_copies_are_kept_if_there_are_many():
     assert len(notices) == 1
     assert notices[0].startswith(
         "warning: training pairs with the same letters as a dev pair: 54, kept because they are "
-        "more than 10%; the dev scores may be too high, for example "
+        "more than 10% of all pairs; the dev scores may be too high, for example "
     )
 
 
@@ -168,9 +168,11 @@ def test_filters_that_drop_most_pairs_cause_a_warning_that_names_the_rule():
     drop_unwanted(stored(pairs), NO_DEV, filters, notices.append, is_held_out=False)
     assert notices[-1] == (
         "warning: the filters drop 3 of 4 pairs, most of them because of filters.min_characters; "
-        "if this is not intended, disable it with --set filters.min_characters=null"
+        "if this is not intended, disable this filter with --set filters.min_characters=null"
     )
-    with pytest.raises(DataError, match="disable it with --set filters.min_characters=null"):
+    with pytest.raises(
+        DataError, match="disable this filter with --set filters.min_characters=null"
+    ):
         drop_unwanted(stored(sentences(3)), NO_DEV, filters, ignore, is_held_out=False)
 
 
@@ -251,7 +253,7 @@ def test_a_stream_is_filtered_like_a_stored_corpus(dirty_config, tmp_path, monke
     assert any(
         re.search(r"first 64 pairs: dropped \d+ of .*filters.min_words=5", n) for n in notices
     )
-    assert "  filters apply to the entire stream; only the first pairs are counted" in notices
+    assert "  filters apply to the entire stream; counts cover the first pairs only" in notices
 
 
 def test_duplicates_cannot_be_found_in_a_stream(tiny_config):

@@ -36,13 +36,14 @@ class KeyValueCache(State):
     """Keys and values of the positions decoded so far.
 
     The buffers have spare capacity, so `append` can write new positions without copying the old
-    ones. A cache never changes, although several caches may share the same buffers. These caches
-    also share `n_used`, so `append` can copy the buffers if another cache has used the spare part.
+    ones. Caches are immutable, but several caches may share the same buffers. Such caches also
+    share `n_used`. It tells `append` whether another cache has already used the spare capacity; if
+    so, `append` copies the buffers.
     """
 
     buffers: KeyValues  # [B, K, capacity, E]
     length: int
-    n_used: list[int]  # shared list with a single number: buffer positions in use
+    n_used: list[int]  # shared list with one number: how many buffer positions are in use
 
     @classmethod
     def create(cls, first: KeyValues) -> "KeyValueCache":
@@ -57,7 +58,7 @@ class KeyValueCache(State):
         return KeyValues(keys[:, :, : self.length], values[:, :, : self.length])
 
     def append(self, new: KeyValues) -> "KeyValueCache":
-        """Return a longer cache; this one does not change."""
+        """Return this cache extended by `new`, without changing this cache."""
         end = self.length + new.keys.size(2)
         if self.n_used[0] != self.length or end > self.buffers.keys.size(2):
             rows = torch.arange(len(new.keys), device=new.keys.device)
@@ -117,7 +118,7 @@ class Attention(nn.Module):
         mask: AttentionMask,
         recorder: AttentionRecorder | None = None,
     ) -> Tensor:
-        """Attend from `x` [B, T, D] to `memory` under `mask`."""
+        """Attend from `x` [B, T, D] to `memory` under `mask`; return the output [B, T, D]."""
         queries, keys, values = self._prepare_heads(x, memory, mask)
         if recorder is not None and recorder.records(self):
             recorder.add(self, self.relation.weights(queries, keys, mask))

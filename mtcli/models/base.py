@@ -58,7 +58,7 @@ class TranslationModel(nn.Module, ABC, Generic[StateT]):
     """Sequence-to-sequence model that search can decode step by step."""
 
     special: SpecialIds = DEFAULT_SPECIAL_IDS  # from the model's tokenizers
-    alignment_heads: AlignmentHeads | None = None  # saved with the weights; None: default
+    alignment_heads: AlignmentHeads | None = None  # saved with the weights; None: default heads
 
     @abstractmethod
     def encode(self, source: Tensor) -> StateT:

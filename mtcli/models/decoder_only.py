@@ -24,7 +24,7 @@ from mtcli.tokenizer import IGNORE_INDEX
 
 @dataclass(frozen=True)
 class PrefixState(State):
-    """Cached source and target.
+    """Key-value cache of the source and the target.
 
     The source is padded on the left. The source and target tokens of a row are therefore adjacent,
     and padding does not change the distance between two tokens.
@@ -145,7 +145,7 @@ class DecoderOnly(EmbeddedModel[PrefixState]):
 
 
 def _pad_left(source: Tensor, pad_id: int) -> Tensor:
-    """Move the padding of rows [B, S] from the right to the left."""
+    """Return the rows [B, S] with their padding moved from the right to the left."""
     n = source.size(1)
     n_padding = (source == pad_id).sum(dim=1, keepdim=True)
     columns = torch.arange(n, device=source.device) - n_padding  # [B, S]
@@ -153,7 +153,7 @@ def _pad_left(source: Tensor, pad_id: int) -> Tensor:
 
 
 def _move_padding_right(weights: Tensor, n_padding: Tensor, *, dim: int) -> Tensor:
-    """Move the padding of weights [B, ..., S, S] from the left to the right in one dimension."""
+    """Return attention weights with the padding moved from the left to the right along `dim`."""
     n = weights.size(dim)
     positions = (torch.arange(n, device=weights.device) + n_padding) % n  # [B, S]
     shape = [1] * weights.ndim

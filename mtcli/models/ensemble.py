@@ -32,7 +32,7 @@ class Ensemble(TranslationModel[EnsembleState]):
 
     @property
     def n_positions(self) -> int | None:
-        """Smallest limit among the members; None means unlimited."""
+        """Smallest maximum length among the members; None means unlimited."""
         limits = [member.n_positions for member in self._models()]
         return min((limit for limit in limits if limit is not None), default=None)
 

@@ -1,4 +1,4 @@
-"""Building blocks of the architectures: dropout, feed-forward, residuals, layers, embeddings."""
+"""Building blocks of the architectures, such as dropout, layers and embeddings."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -74,7 +74,8 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Transform each position of `x` [B, T, D] independently."""
-        # nn.Linear returns a view for 3-D inputs, and the in-place activation would copy it.
+        # Flatten, because nn.Linear returns a view for 3-D inputs, and the in-place activation
+        # would copy it.
         flat = x.flatten(0, 1)  # [B*T, D]
         inner = self.activation(self.to_inner(flat))  # [B*T, d_feed_forward]
         if self.to_gate is not None:
@@ -84,7 +85,7 @@ class FeedForward(nn.Module):
 
 
 class Residual(nn.Module):
-    """Residual connection around a sub-layer, with dropout and pre- or post-norm."""
+    """Residual connection around a sublayer, with dropout and pre- or post-norm."""
 
     def __init__(self, config: AttentionConfig, scales: DeepNormScales) -> None:
         super().__init__()
@@ -94,16 +95,16 @@ class Residual(nn.Module):
         self.scale = scales.residual
 
     def run(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        """Apply `sublayer` to `x` [B, T, D] with norm, dropout and residual connection."""
+        """Apply `sublayer` to `x` [B, T, D] with the norm, dropout and residual connection."""
         return self.add_output(x, sublayer(self.sublayer_input(x)))
 
     def sublayer_input(self, x: Tensor) -> Tensor:
-        """Return the input of the sub-layer: `x` [B, T, D], normalized in a pre-norm model."""
+        """Return the input of the sublayer: `x` [B, T, D], normalized in a pre-norm model."""
         normalized: Tensor = self.norm(x) if self.is_pre_norm else x
         return normalized
 
     def add_output(self, x: Tensor, y: Tensor) -> Tensor:
-        """Add the output `y` of the sub-layer to `x`; normalize the sum in a post-norm model."""
+        """Add the sublayer's output `y` to `x`; normalize the sum in a post-norm model."""
         total = torch.add(self.dropout(y), x, alpha=self.scale)
         return total if self.is_pre_norm else cast(Tensor, self.norm(total))
 
@@ -124,7 +125,7 @@ class SelfAttentionLayer(nn.Module):
         mask: AttentionMask,
         recorder: AttentionRecorder | None = None,
     ) -> tuple[Tensor, KeyValueCache]:
-        """Attend from `x` [B, T, D] to itself and the cache; return the output and new cache."""
+        """Attend from `x` [B, T, D] to `x` and the cache; return the output and the new cache."""
         y = self.self_residual.sublayer_input(x)
         new = self.self_attention.key_values(y, mask.start)
         cache = cache.append(new) if cache else KeyValueCache.create(new)
@@ -153,7 +154,7 @@ class TransformerLayer(SelfAttentionLayer):
 
 
 class ScaledEmbedding(nn.Embedding):
-    """Embeddings scaled by sqrt(D) to match the positions (Vaswani et al. 2017, section 3.4)."""
+    """Embeddings multiplied by sqrt(D) (Vaswani et al. 2017, section 3.4)."""
 
     def __init__(self, vocab_size: int, d_model: int) -> None:
         super().__init__(vocab_size, d_model)
@@ -201,14 +202,14 @@ class EmbeddedModel(TrainableModel[StateT]):
 
 
 def build_norm(config: AttentionConfig) -> nn.Module:
-    """Return a new norm of kind `config.norm_kind`."""
+    """Return a new normalization layer of the kind `config.norm_kind`."""
     if config.norm_kind == "rms":
         return RmsNorm(config.d_model)
     return nn.LayerNorm(config.d_model, NORM_EPSILON)
 
 
 def build_final_norm(config: AttentionConfig) -> nn.Module:
-    """Return the norm for a stack's output, which pre-norm layers leave unnormalized."""
+    """Return the final norm of a pre-norm stack, or the identity for a post-norm stack."""
     return build_norm(config) if config.norm == "pre" else nn.Identity()
 
 

@@ -54,7 +54,7 @@ class AttentionMask:
 
     @property
     def is_blockwise(self) -> bool:
-        """Whether to compute attention in blocks: local attention to more keys than two windows."""
+        """Whether to compute attention in blocks, because two windows do not cover all keys."""
         return self.window is not None and self.n_keys > 2 * self.window
 
 
@@ -62,8 +62,9 @@ class AttentionMask:
 class AttentionBlocks:
     """Local attention over long sequences, computed in blocks stacked along the batch dimension.
 
-    The keys of a block reach from one window before its first query to one window after its last
-    query, so that time and memory use grow linearly with the length.
+    The keys of a block start one window before its first query. They end one window after its last
+    query or, with a causal mask, at its last query. Time and memory therefore grow linearly with
+    the length.
     """
 
     mask: AttentionMask
@@ -77,17 +78,17 @@ class AttentionBlocks:
 
     @property
     def n_queries(self) -> int:
-        """Queries per block."""
+        """Number of queries per block."""
         return min(self.window, self.mask.n_queries)
 
     @property
     def n_blocks(self) -> int:
-        """Blocks per sentence."""
+        """Number of blocks per sentence."""
         return -(-self.mask.n_queries // self.n_queries)
 
     @property
     def n_keys(self) -> int:
-        """Keys per block."""
+        """Number of keys per block."""
         n_after = 0 if self.mask.is_causal else self.window
         return self.window + self.n_queries + n_after
 
@@ -97,7 +98,10 @@ class AttentionBlocks:
         return _fold_into_batch(torch.unflatten(x, 2, (self.n_blocks, self.n_queries)))
 
     def split_keys(self, x: Tensor) -> Tensor:
-        """Split keys or values [B, H, S, E] into overlapping [B * n_blocks, H, n_keys, E]."""
+        """Split keys or values [B, H, S, E] into overlapping blocks.
+
+        The result has shape [B * n_blocks, H, n_keys, E].
+        """
         keys = self._pad_keys(x).unfold(2, self.n_keys, self.n_queries)
         return _fold_into_batch(keys.transpose(3, 4))  # from [B, H, n_blocks, E, n_keys]
 

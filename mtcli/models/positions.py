@@ -50,7 +50,7 @@ class LearnedPositions(nn.Module):
 
 
 class NoPositions(nn.Module):
-    """Adds nothing, because the attention encodes positions or the model has none."""
+    """Adds nothing: the attention encodes the positions, or the model does not use positions."""
 
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:
         """Return `x` unchanged."""

@@ -41,8 +41,8 @@ class AttentionRecorder:
 class AttentionWeights:
     """Attention weights of all layers and heads; None for a kind that the model lacks.
 
-    Target row t is the position that predicts target token t. The input at this position is token
-    t-1.
+    Target row t is the position that predicts target token t. The input at this position is target
+    token t-1.
     """
 
     encoder: Tensor | None = None  # [B, L, H, S, S], from source to source

@@ -41,7 +41,7 @@ class LuongAttention(nn.Module):
     """Luong's global attention.
 
     The attention vector is tanh(W [context; h]). The part of W that multiplies the context is
-    applied to the source once per sentence instead of to the context of every step.
+    applied to the source once per sentence, instead of to the context at every step.
     """
 
     def __init__(self, width: int, score: str) -> None:
@@ -67,7 +67,10 @@ class LuongAttention(nn.Module):
 
 
 class AdditiveScore(nn.Module):
-    """Bahdanau's score v tanh(W h + U m) of hidden state h and source vector m; keys are U m."""
+    """Bahdanau's score v tanh(W h + U m) of a hidden state h and a source vector m.
+
+    The keys are U m.
+    """
 
     def __init__(self, width: int) -> None:
         super().__init__()

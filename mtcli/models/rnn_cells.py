@@ -97,8 +97,9 @@ class _DeferredGradient(torch.autograd.Function):
 def _has_cpu_lstm(dtype: torch.dtype) -> bool:
     """Return whether torch can train an LSTM in `dtype` on this CPU.
 
-    No CPU supports an LSTM in float16. oneDNN has no bfloat16 LSTM for CPUs without AVX-512, but
-    torch 2.13 calls it without checking. This function therefore runs a tiny LSTM once per process.
+    On CPUs, torch does not support an LSTM in float16. oneDNN has no bfloat16 LSTM for CPUs without
+    AVX-512, but torch 2.13 calls oneDNN without checking this. This function therefore runs a tiny
+    LSTM once per process.
     """
     if dtype != torch.bfloat16:
         return dtype != torch.float16

@@ -51,7 +51,7 @@ class DecoderMasks:
 
 
 class DecoderLayer(SelfAttentionLayer):
-    """Causal self-attention, cross-attention to the source, feed-forward."""
+    """Causal self-attention, cross-attention to the source, and a feed-forward network."""
 
     def __init__(self, config: TransformerConfig, scales: DeepNormScales) -> None:
         super().__init__(config, scales)

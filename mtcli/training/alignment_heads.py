@@ -1,7 +1,8 @@
-"""Selection of the attention heads that provide the word alignment, at the end of training.
+"""At the end of training, select the attention heads that are used for word alignment.
 
 No gold alignments are needed. IBM Model 1, estimated on the training set, links target pieces in
-the dev set to source pieces. A head is good if it attends most to the linked source pieces.
+the dev set to source pieces. The score of a head is the number of links for which its highest
+attention weight is on the linked source piece.
 """
 
 import math
@@ -21,7 +22,7 @@ from mtcli.data.encoding import EncodedCorpus
 from mtcli.export.shortlist import Lexicon, estimate_lexicon
 from mtcli.models.base import TranslationModel
 
-_MAX_PAIRS = 200  # maximum number of dev pairs
+_MAX_PAIRS = 200  # maximum number of dev pairs to use
 _BATCH_SIZE = 16
 
 Ints = NDArray[np.int64]
@@ -36,7 +37,7 @@ class AlignmentChoice:
     n_links: int
 
     def summary(self) -> str:
-        """Describe the layer, the heads and their agreement with IBM Model 1 in one line."""
+        """Return one line with the layer, the heads and their agreement with IBM Model 1."""
         heads = ", ".join(str(head + 1) for head in self.heads.heads)
         share = self.n_agreeing / self.n_links
         return (
@@ -48,7 +49,7 @@ class AlignmentChoice:
 def choose_alignment_heads(
     model: TranslationModel[Any], train_set: EncodedCorpus, dev_set: EncodedCorpus
 ) -> AlignmentChoice | None:
-    """Return the heads in one layer whose mean attention agrees best with IBM Model 1.
+    """Return the heads of one layer whose mean attention agrees best with IBM Model 1.
 
     The candidates in each layer are its best head, the mean of its two best heads, and so on. All
     candidates within one standard error of the best one count as equally good. Among them, the
@@ -86,12 +87,13 @@ class _Model1:
     def links(self, source: Ints, target: Ints) -> tuple[Ints, Ints]:
         """Return the linked target positions, and the source position that each is linked to.
 
-        A source piece that occurs more than once has no links, because Model 1 ignores positions.
+        A source piece that occurs more than once gets no links, because Model 1 cannot distinguish
+        its positions.
         """
         keys = source * self._target_size + target[:, None]  # [T, S]
-        places = np.searchsorted(self._keys, keys).clip(max=len(self._keys) - 1)
-        is_known = self._keys[places] == keys
-        probabilities = np.where(is_known, self._probabilities[places], 0.0)
+        indices = np.searchsorted(self._keys, keys).clip(max=len(self._keys) - 1)
+        is_known = self._keys[indices] == keys
+        probabilities = np.where(is_known, self._probabilities[indices], 0.0)
         best = probabilities.argmax(axis=1)
         pieces, counts = np.unique(source, return_counts=True)
         is_linked = (probabilities.max(axis=1) > 0) & ~np.isin(source[best], pieces[counts > 1])
@@ -115,7 +117,10 @@ def _attentions(
 
 
 def _best_heads(weights: Tensor, expected: Tensor) -> AlignmentChoice:
-    """Return the best candidate, given weights [L, H, n, S] and links [n] of n target pieces."""
+    """Return the best candidate for n target pieces with the given weights and links.
+
+    `weights` has shape [L, H, n, S]. `expected` [n] contains the linked source positions.
+    """
     candidates = []
     for layer, heads in enumerate(weights):
         single = (heads.argmax(dim=-1) == expected).sum(dim=-1).tolist()  # [H]

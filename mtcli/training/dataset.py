@@ -1,4 +1,4 @@
-"""Dataset of a run: the training set, and dev sets that score a model."""
+"""Training set and dev sets of a run, and the scores of a model on the dev sets."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -28,12 +28,12 @@ from mtcli.translation.engines.pytorch import TorchEngine
 from mtcli.translation.line_translator import LineTranslator, Request
 
 _N_SAMPLES = 2  # sample translations per dev set
-UNNAMED = "dev"  # name of an unnamed dev set if there are several dev sets
+UNNAMED = "dev"  # name given to an unnamed dev set if there are several dev sets
 
 
 @dataclass(frozen=True)
 class DevScores:
-    """Scores of a model on one dev set, or on several combined by `train.dev_rule`."""
+    """Scores of a model on one dev set, or on several sets combined by `train.dev_rule`."""
 
     loss: float  # nats per target token
     scores: Scores
@@ -42,7 +42,7 @@ class DevScores:
     sets: tuple[SetScores, ...] = ()  # scores per dev set; empty if there is only one
 
     def score(self, metric: str) -> float:
-        """Return the score for model selection; higher is better."""
+        """Return the score that model selection maximizes: `metric`, negated if lower is better."""
         if metric == "loss":
             return -self.loss
         value = self.scores[metric].value
@@ -55,12 +55,12 @@ class DevScores:
 
     @property
     def bleu_of_sets(self) -> dict[str, float]:
-        """BLEU of each dev set; empty if there is only one."""
+        """BLEU on each dev set, by name; empty if there is only one dev set."""
         return {scored.name: scored.scores[MAIN_METRIC].value for scored in self.sets}
 
 
 def combine(measured: Mapping[str, DevScores], rule: str) -> DevScores:
-    """Combine the scores on several dev sets by `rule`: mean, worst or first."""
+    """Return the scores on several dev sets, combined by `rule`: mean, worst or first."""
     each = list(measured.values())
     if len(each) == 1:
         return each[0]
@@ -103,10 +103,10 @@ def validation_metrics(options: TrainConfig) -> MetricOptions:
 
 @dataclass(frozen=True)
 class DevSet:
-    """Dev pairs: all of them as token ids for the loss, the first ones as text for the scores."""
+    """Dev pairs. The loss uses all of them as token ids; the scores use the first ones as text."""
 
     encoded: EncodedCorpus
-    scored_pairs: Corpus  # first pairs, translated for scores and samples
+    scored_pairs: Corpus  # the first pairs, which are translated for scores and samples
     name: str = ""
 
     def measure(
@@ -153,7 +153,7 @@ class DevSet:
 
 
 def to_requests(corpus: Corpus) -> list[Request]:
-    """Return a request for each source in `corpus`, with its target language and tag."""
+    """Return a translation request for each source line, with its target language and tag."""
     infos = corpus.entries or (EntryInfo(),)
     origins = [0] * len(corpus) if corpus.origins is None else corpus.origins.tolist()
     return [
@@ -200,7 +200,7 @@ class Dataset:
 
     @property
     def scored_pairs(self) -> Corpus:
-        """The pairs in all dev sets that validation translates."""
+        """The pairs that validation translates, from all dev sets."""
         each = [dev_set.scored_pairs for dev_set in self.dev_sets]
         if len(each) == 1:
             return each[0]

@@ -2,7 +2,7 @@
 
 The candidates for the final weights are the best validated step, the mean of several validated
 steps, and the last step without the moving average. The export includes a vocabulary shortlist,
-which is enabled by default only if it makes translation faster and hardly lowers BLEU.
+which is enabled by default only if it makes translation faster without a notable loss of BLEU.
 """
 
 from collections.abc import Callable, Mapping
@@ -41,12 +41,12 @@ from mtcli.translation.engines import open_engine
 from mtcli.translation.engines.base import Engine, NBest, PiecePair, Source, TokenScores
 from mtcli.translation.line_translator import LineTranslator
 
-_MAX_BLEU_LOSS, _MIN_SPEEDUP = 0.1, 1.05  # conditions for enabling a shortlist
+_MAX_BLEU_LOSS, _MIN_SPEEDUP = 0.1, 1.05  # limits for enabling a shortlist
 
 
 @dataclass(frozen=True)
 class WeightsCandidate:
-    """Weights that may be better than the best validated ones."""
+    """Weights that may be better than those of the best validated step."""
 
     name: str
     weights: Mapping[str, Tensor]  # empty except on rank 0
@@ -76,12 +76,12 @@ def finish(run: Run, progress: Progress, reason: str) -> Finished:
     )
     write_report(run, finished)
     run.context.remove_cache()
-    run.report(finished)  # must be last: when `finished` is logged, all files exist
+    run.report(finished)  # must be last: `finished` in the log means that all files exist
     return finished
 
 
 def _choose_weights(run: Run, progress: Progress) -> None:
-    """Save the best candidate if it is better than the best validated weights."""
+    """Save the best candidate if it is better than the weights of the best validated step."""
     best, best_name = progress, f"step {progress.best_step}"
     for candidate in _candidates(run, progress):
         run.context.listener(Activity(f"evaluating {candidate.name}"))
@@ -152,7 +152,10 @@ def _join_steps(steps: list[int]) -> str:
 
 
 def _export(run: Run) -> None:
-    """Export the model to CTranslate2; only report a failure, because the model is complete."""
+    """Export the model to CTranslate2.
+
+    Report a failure instead of raising it, because the model is complete without the export.
+    """
     listener = run.context.listener
     listener(Activity("exporting to CTranslate2"))
     try:
@@ -162,7 +165,7 @@ def _export(run: Run) -> None:
         return
     except (MtcliError, OSError) as error:
         run.report(Notice("export failed; the model is complete and works with --engine torch"))
-        # Do not log paths, because the model may be shared.
+        # Do not log paths: the user may share the model and its log.
         listener(Notice(f"  {error}"))
         listener(Notice(f"  to try again, run `mtcli export {run.directory}`"))
         return
@@ -173,10 +176,11 @@ def _export(run: Run) -> None:
 def export_with_shortlist(
     directory: Path, train_set: EncodedCorpus, dev: Corpus
 ) -> Shortlist | None:
-    """Export the model with a shortlist; enable it if it is faster and hardly lowers BLEU on `dev`.
+    """Export the model with a shortlist; return the shortlist, or None for a language model.
 
-    The speedup is estimated from operation counts instead of measured, so that the decision does
-    not depend on the load of the machine. Language models have no shortlist.
+    The shortlist is enabled by default if it makes translation faster without a notable loss of
+    BLEU on `dev`. The speedup is estimated from operation counts instead of measured, so that the
+    decision does not depend on the load of the machine.
     """
     manifest = make_export(directory)
     if manifest.is_language_model:
@@ -200,7 +204,7 @@ def export_with_shortlist(
 def _translate_dev(
     directory: Path, dev: Corpus, *, shortlist: bool
 ) -> tuple[float, list[SearchedBatch]]:
-    """Translate `dev`; return the BLEU score and the size of each batch."""
+    """Translate `dev`; return the BLEU score and the translated batches."""
     options = EngineOptions(engine="ctranslate2", device="cpu", shortlist=shortlist)
     loaded = open_engine(directory, options)
     counter = CountingEngine(loaded.engine)
@@ -218,7 +222,7 @@ def _translate_dev(
 
 
 class CountingEngine(Engine):
-    """Engine that delegates to `engine` and records the size of every batch."""
+    """Engine that delegates to `engine` and records each batch that it translates."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine

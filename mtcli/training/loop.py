@@ -29,7 +29,7 @@ from mtcli.training.run_state import BestScores, Run, write_report
 from mtcli.training.step import TrainStep
 from mtcli.training.stop_request import StopRequest
 
-_SMOOTHING = 0.1  # weight of a step's loss in the moving average
+_SMOOTHING = 0.1  # weight of a step's loss in the moving average of the loss
 _MAX_LOSS_RATIO, _MAX_LOSS_INCREASE = 1.5, 1.0  # diverged if loss > ratio * lowest + increase
 
 
@@ -39,7 +39,7 @@ class Step:
 
     number: int
     loss: float  # nats per target token
-    learning_rate: float  # Muon's, or AdamW's if Muon is not used
+    learning_rate: float  # learning rate of Muon, or of AdamW if Muon is not used
     n_target_tokens: int
     n_tokens: int
     n_positions: int
@@ -56,11 +56,11 @@ class DivergedError(Exception):
 
 
 def divergence_error(error: DivergedError) -> ConfigError:
-    """Return the error to show the user when a run keeps diverging."""
+    """Return the error to show to the user if training diverges and cannot continue."""
     return ConfigError(
         f"training diverged at step {error.step}: {error}",
         hint="start over (--fresh) with a lower train.learning_rate or "
-        "train.matrix_learning_rate, or with a smaller train.max_norm",
+        "train.matrix_learning_rate, or with a lower train.max_norm",
     )
 
 
@@ -94,7 +94,7 @@ def fit(
 
 
 def train(run: Run, progress: Progress, request: StopRequest) -> Progress | Stopped:
-    """Train until all steps are done or a stop is requested; roll back when training diverges."""
+    """Train until the run is complete or a stop is requested; roll back if training diverges."""
     initial = progress
     while True:
         try:
@@ -166,7 +166,7 @@ def _record_memory_limit(run: Run, progress: Progress) -> Progress:
     limit = run.train_step.max_positions
     if limit == progress.most_positions:
         return progress
-    run.report(Notice(f"out of memory: splitting batches to at most {limit:,} positions"))
+    run.report(Notice(f"out of memory: splitting batches into parts of up to {limit:,} positions"))
     return replace(progress, most_positions=limit)
 
 
@@ -236,7 +236,10 @@ def is_better(score: float, loss: float, progress: Progress) -> bool:
 
 
 def save(run: Run, progress: Progress, *, is_validated: bool) -> Progress:
-    """Write a checkpoint; after a validation, also write the best weights and the report."""
+    """Write a checkpoint and return the saved progress.
+
+    After a validation, also write the best weights and the report.
+    """
     average = run.average.weights if run.average else None
     tensors = run.processes.gather_to_first(snapshot(run.model, run.train_step.optimizers, average))
     progress = replace(progress, scaler=run.train_step.scaler.state_dict())
@@ -257,7 +260,7 @@ def save(run: Run, progress: Progress, *, is_validated: bool) -> Progress:
 
 
 def save_if_best(run: Run, progress: Progress, weights: Mapping[str, Tensor]) -> None:
-    """Save `weights` as the model if the current step is the best so far."""
+    """Save `weights` as the model's weights if the current step is the best so far."""
     step = progress.step
     if step and step == progress.best_step:
         scores = BestScores(progress.best_bleu, progress.signature, progress.best_sets)
@@ -265,7 +268,7 @@ def save_if_best(run: Run, progress: Progress, weights: Mapping[str, Tensor]) ->
 
 
 def _roll_back(run: Run, initial: Progress, progress: Progress, error: DivergedError) -> Progress:
-    """Restore the last validated checkpoint or the initial state; halve the learning rate."""
+    """Restore the last validated checkpoint or the initial state, and halve the learning rate."""
     if progress.n_rollbacks >= run.config.train.max_rollbacks:
         raise divergence_error(error)
     checkpoint = find_checkpoint(run.context, validated=True)

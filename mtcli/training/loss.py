@@ -1,8 +1,8 @@
 """Label-smoothed cross-entropy that never stores the logits of a full batch.
 
-The logits are the largest matrix in a step: a few thousand rows of several thousand numbers. The
+The logits are the largest matrix in a step: a few thousand rows and several thousand columns. The
 usual implementation stores this matrix three times. This module computes the logits in chunks of a
-few hundred rows, uses each chunk for the loss and the gradients, then frees it.
+few hundred rows, uses each chunk for the loss and the gradients, and then frees it.
 """
 
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ def summed_loss(hidden: Tensor, weight: Tensor, labels: Tensor, smoothing: float
     """Return the cross-entropy of `labels` [B, T], summed over the target tokens.
 
     The logits are `hidden` [B, T, D] times the transpose of `weight` [V, D]. The loss is a sum, so
-    that every target token has the same weight, whatever the batch size.
+    that every target token has the same weight, regardless of the batch size.
     """
     is_target = labels != IGNORE_INDEX
     loss: Tensor = _ChunkedCrossEntropy.apply(
@@ -37,7 +37,8 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
     With smoothing e, the loss of a row with logits z and label y is
         logsumexp(z) - (1 - e) z_y - e mean(z),
     and its gradient is softmax(z) - (1 - e) onehot(y) - e / V. The last term is the same for all
-    vocabulary entries, so it is computed without the logits, from the row sums of `weight` and `x`.
+    vocabulary entries, so it is computed without the logits, from the sums of `weight` and `x` over
+    their rows.
     """
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""Muon: optimizer for the matrices of hidden layers (Jordan et al. 2024)."""
+"""Muon, an optimizer for the matrices of hidden layers (Jordan et al. 2024)."""
 
 from collections.abc import Iterator
 
@@ -16,7 +16,7 @@ class Muon(Optimizer):
 
     An update moves all singular directions of a matrix by about the same amount, even those with
     small gradients. The Newton-Schulz iteration runs in the precision of the parameters, because
-    most CPUs only emulate bfloat16. It processes all matrices of the same shape at once.
+    most CPUs only emulate bfloat16. Matrices of the same shape are processed together.
     """
 
     def __init__(
@@ -39,7 +39,10 @@ class Muon(Optimizer):
                 self._update(matrices, group["lr"], group["momentum"], group["weight_decay"])
 
     def _matrix_groups(self, parameters: list[nn.Parameter]) -> Iterator[list[Tensor]]:
-        """Yield groups of matrices of the same shape; if sharded, up to one matrix per process."""
+        """Yield groups of matrices of the same shape.
+
+        A group of sharded matrices contains at most one matrix per process.
+        """
         for matrices in _group_by_shape(parameters):
             size = self.processes.size if isinstance(matrices[0], DTensor) else len(matrices)
             for i in range(0, len(matrices), size):
@@ -60,7 +63,7 @@ class Muon(Optimizer):
         torch._foreach_add_(matrices, parts, alpha=-lr * scale)
 
     def _orthogonalize(self, matrices: list[Tensor]) -> list[Tensor]:
-        """Orthogonalize the matrices; the processes share the work and exchange the results."""
+        """Return the orthogonalized matrices; the processes share the work."""
         n, size = len(matrices), self.processes.size
         if size == 1:
             return list(orthogonalize(torch.stack(matrices)).unbind())
@@ -83,14 +86,14 @@ class Muon(Optimizer):
 
 
 def orthogonalize(x: Tensor, n_steps: int = 5) -> Tensor:
-    """Return matrices [n, rows, columns] with singular values close to 1.
+    """Return the matrices `x` [n, rows, columns] with all singular values moved close to 1.
 
     After five Newton-Schulz steps with the coefficients from Jordan et al. (2024), the singular
-    values are between about 0.7 and 1.2, which is precise enough.
+    values are between about 0.7 and 1.2, which is accurate enough.
     """
     a, b, c = 3.4445, -4.7750, 2.0315
     is_tall = x.size(-2) > x.size(-1)
-    x = x.mT if is_tall else x  # to make `gram` smaller
+    x = x.mT if is_tall else x  # makes `gram` smaller
     x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
     for _ in range(n_steps):
         gram = x @ x.mT

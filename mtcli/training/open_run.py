@@ -1,4 +1,4 @@
-"""Open a run: prepare its data and build it, or restore it from its last checkpoint."""
+"""Open a run: prepare its data, then build it or restore it from its last checkpoint."""
 
 from contextlib import suppress
 from functools import partial
@@ -53,7 +53,7 @@ from mtcli.training.time_budget import estimate_steps
 def open_run(
     config: Config, context: RunContext, options: RunOptions, lock: RunLock
 ) -> tuple[Run, Progress]:
-    """Build a new run, or restore one from its last checkpoint.
+    """Return a new run, or a run restored from its last checkpoint, with its progress.
 
     Errors in the data or the settings are raised before a new run is written to disk.
     """
@@ -77,7 +77,7 @@ def _new_preparation(config: Config, context: RunContext) -> Preparation:
 
 
 def check_data(config: Config, context: RunContext, digest: str) -> None:
-    """Raise `CheckpointError` if a completed run was trained on different pairs."""
+    """Raise `CheckpointError` if a completed run, whose data had `digest`, used other pairs."""
     if config.data.streaming:
         is_same = _new_preparation(config, context).summary.digest == digest
     else:
@@ -115,11 +115,11 @@ def _build_or_restore(
     check_tags(config, summary.dev, tokenizers)
     data = _prepare_data(preparation, summary, tokenizers, context, notify)
     counts = b"" if checkpoint else context.processes.run_on_first(preparation.word_counts)
-    context.reader.clear()  # training needs only token ids
+    context.reader.clear()  # free the text, because training needs only token ids
     config = _with_languages(config, summary.languages)
     config = _resolve_bleu_tokenizer(config, context, checkpoint, notify)
     config = _resolve_steps(config, context, data, options, notify)
-    if checkpoint:  # its weights replace the parent's, and the parent may be deleted
+    if checkpoint:  # the run has its own weights, and the model it started from may be deleted
         config = _with_train_settings(config, start_from=None)
     run = build_run(config, context, data)
     _notify_summary(run, notify)
@@ -176,7 +176,7 @@ def _resolve_bleu_tokenizer(
 ) -> Config:
     """Return `config` with a BLEU tokenizer.
 
-    A resumed run keeps its tokenizer, because a different one could select different weights.
+    A resumed run keeps its tokenizer, because with a different one, other weights could be best.
     """
 
     def choose() -> str:
@@ -196,7 +196,7 @@ def _resolve_bleu_tokenizer(
 
 
 def _lock_new_run(directory: Path, lock: RunLock) -> None:
-    """Lock the directory of a new run; raise an error if another process has started a run."""
+    """Lock the directory of a new run; raise `CheckpointError` if it already contains a run."""
     if lock.is_held:
         return
     lock.acquire()
@@ -218,12 +218,12 @@ def _resume_run(run: Run, checkpoint: Checkpoint) -> Progress:
 
 
 def _last_checkpoint(config: Config, context: RunContext, digest: str) -> Checkpoint | None:
-    """Return the last checkpoint, or None for a new run; raise an error if it cannot be used."""
+    """Return the last checkpoint, or None; raise `CheckpointError` if the run cannot be resumed."""
     checkpoint = find_checkpoint(context)
     if checkpoint is None and context.processes.is_first and has_saved_weights(context.directory):
         raise CheckpointError(
             f"{context.directory} has weights, but no checkpoint to resume from",
-            hint="keep it and choose another --out, or start over with --fresh",
+            hint="choose another --out to keep these weights, or start over with --fresh",
         )
     if checkpoint is None or checkpoint.progress.data == digest:
         return checkpoint
@@ -232,7 +232,7 @@ def _last_checkpoint(config: Config, context: RunContext, digest: str) -> Checkp
             f"the run in {context.directory} was started by an earlier version of mtcli "
             f"({mtcli_version(context.directory)}), which held out different dev pairs for "
             f"train.seed={config.train.seed}",
-            hint="finish it with that version, or start over with --fresh",
+            hint="finish the run with that version, or start over with --fresh",
         )
     raise _data_mismatch(context)
 
@@ -258,7 +258,7 @@ def _get_tokenizers(
     checkpoint: Checkpoint | None,
     notify: Notify,
 ) -> Tokenizers:
-    """Load the tokenizers from the run, its parent or the user's model, or train new ones."""
+    """Load the tokenizers from the run, the parent model or `tokenizer.model`, or train them."""
 
     def get() -> Tokenizers:
         if checkpoint:
@@ -278,7 +278,7 @@ def _get_tokenizers(
 
 
 def check_tags(config: Config, dev: Corpus, tokenizers: Tokenizers) -> None:
-    """Raise `ConfigError` if the vocabulary lacks a tag, or if the corpora need `to`."""
+    """Raise `ConfigError` if the vocabulary lacks a tag, or if the corpora lack a required `to`."""
     known = tokenizers.source.tags
     used = {*config.data.symbols, *(symbol for info in dev.entries for symbol in info.symbols)}
     missing = sorted(used.difference(known))
@@ -288,20 +288,20 @@ def check_tags(config: Config, dev: Corpus, tokenizers: Tokenizers) -> None:
         has = f"it has {', '.join(known)}" if known else "it has no tags"
         raise ConfigError(
             f"the vocabulary of {name} lacks the tags {', '.join(missing)}; {has}",
-            hint="use other tags, or train a new vocabulary",
+            hint="remove or replace these tags, or train a new vocabulary",
         )
     languages = ModelTags.from_symbols(known).languages
     if languages and config.train.start_from and not config.data.train.targets:
         raise ConfigError(
             f"{name} has the target languages {', '.join(languages)}: the corpora need `to`",
-            hint=f"for example '{{corpus: {config.data.train}, to: {languages[0]}}}'",
+            hint=f"add it, for example '{{corpus: {config.data.train}, to: {languages[0]}}}'",
         )
 
 
 def _resolve_steps(
     config: Config, context: RunContext, data: Dataset, options: RunOptions, notify: Notify
 ) -> Config:
-    """Return `config` with the number of steps that fit into `train.minutes`, if it is set."""
+    """Return `config`; if `train.minutes` is set, use the number of steps that fit into it."""
     minutes = config.train.minutes
     if minutes is None:
         return config
@@ -338,7 +338,7 @@ def _notify_summary(run: Run, notify: Notify) -> None:
 
 
 def _describe_dev_sets(run: Run) -> list[str]:
-    """Return lines about the dev sets and the rule that combines them, if there are several."""
+    """Return lines about the dev sets and the rule that combines them; [] for a single set."""
     sets, rule = run.data.dev_sets, run.config.train.dev_rule
     if len(sets) == 1:
         return []

@@ -22,26 +22,29 @@ Weights = Iterable[tuple[str, Tensor]]
 
 
 def freeze(model: nn.Module, patterns: tuple[str, ...]) -> None:
-    """Freeze the parameters whose names match one of `patterns`."""
+    """Freeze the parameters whose names match at least one of `patterns`."""
     names = [name for name, _ in model.named_parameters()]
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in names):
             prefixes = ", ".join(sorted({name.partition(".")[0] for name in names}))
             raise ConfigError(
                 f"train.freeze: {pattern} matches no parameter of this model",
-                hint=f"parameter names start with {prefixes}",
+                hint=f"use a pattern for parameter names, which start with {prefixes}",
             )
     for name, parameter in model.named_parameters():
         if any(fnmatchcase(name, pattern) for pattern in patterns):
             parameter.requires_grad_(False)
     if all(not parameter.requires_grad for parameter in model.parameters()):
-        raise ConfigError("train.freeze leaves no parameters to train")
+        raise ConfigError(
+            "train.freeze leaves no parameters to train",
+            hint="remove a pattern, or make it more specific",
+        )
 
 
 def build_optimizers(
     model: TrainableModel[Any], options: TrainConfig, processes: Processes = SINGLE
 ) -> list[Optimizer]:
-    """Return optimizers that together update all parameters that are not frozen.
+    """Return the optimizers for all parameters that are not frozen.
 
     Each parameter group stores its peak learning rate under the key "peak".
     """
@@ -72,7 +75,7 @@ def build_optimizers(
 def split_parameters(
     model: TrainableModel[Any],
 ) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
-    """Return the trainable parameters in two lists: matrices of hidden layers, and all others.
+    """Return two lists of trainable parameters: matrices of hidden layers, and all others.
 
     The second list includes the embeddings and the output layer. Each of their rows belongs to one
     piece, and an orthogonalized update would move rare pieces as far as frequent ones. Relative
@@ -137,7 +140,7 @@ def _warmup(step: int, n_warmup: int) -> float:
 
 
 def _decay(options: TrainConfig, step: int, default_share: float) -> float:
-    """Return the decay factor, which stays at 1, then decreases linearly to `final_rate`."""
+    """Return the decay factor at `step`: first 1, then a linear decrease to `final_rate`."""
     share = default_share if options.decay_share is None else options.decay_share
     n_decay = share * options.steps
     left = (options.steps - step) / n_decay if n_decay else 1.0

@@ -1,4 +1,4 @@
-"""Preparation of the training data: read, split, train the vocabulary, encode.
+"""Prepare the training data: read and split it, train the vocabulary, and encode the pairs.
 
 Each stage stores its result in the cache, so that a resumed run, or another run with the same data
 and vocabulary, can reuse it.
@@ -56,14 +56,14 @@ class CorpusSplit:
 
     @property
     def digest(self) -> str:
-        """Hash of all pairs."""
+        """Hash of all pairs and, for a mixture of corpora, of their origins."""
         mixed = f"-{self.train.origins_digest}" if self.is_mixed else ""
         return f"{self.train.digest}-{self.dev.digest}{mixed}"
 
 
 @dataclass(frozen=True)
 class SplitSummary:
-    """Summary of the training and dev pairs that can be loaded without the training text."""
+    """Summary of a `CorpusSplit` that can be loaded without the training text."""
 
     digest: str
     languages: Languages
@@ -86,7 +86,7 @@ class Preparation:
         self._reader = reader or CorpusReader()
         self._on_progress = on_progress
         self.keys: list[str] = []  # keys of the cache entries in use
-        self._new_keys: list[str] = []  # keys of the entries that were not in the cache
+        self._new_keys: list[str] = []  # keys of the entries that this object has added
 
     @cached_property
     def _languages(self) -> Languages:
@@ -211,7 +211,9 @@ class Preparation:
         if None in parts:
             return None
         filters = data.max_length, self._config.tokenizer.normalization, data.dev_pairs
-        if self._config.filters != FilterConfig.none():  # otherwise, keep the key of version 0.2.0
+        if (
+            self._config.filters != FilterConfig.none()
+        ):  # without filters, keep the key of version 0.2.0
             parts.append(json.dumps(self._config.filters.model_dump(mode="json")))
         is_new_model = self._config.train.start_from is None  # affects the warning about few pairs
         return cache_key("split", parts, filters, is_new_model)
@@ -257,9 +259,9 @@ class Preparation:
 
 
 def read_split(config: Config, notify: Notify, reader: CorpusReader | None = None) -> CorpusSplit:
-    """Read and filter the training pairs of `config`; read the dev pairs, or hold them out.
+    """Read and filter the training pairs of `config`; read or hold out the dev pairs.
 
-    Filters do not apply to the dev set, which must be the same for models with different filters.
+    The filters do not apply to the dev set, so that it is the same for runs with different filters.
     """
     reader = reader or CorpusReader()
     corpus = _read(reader, config.data.train, config, _prefixed("training", notify))
@@ -305,14 +307,14 @@ def configured_languages(config: Config) -> Languages:
 
 
 def digest_by_seed(config: Config, reader: CorpusReader) -> str:
-    """Return the digest of the split that mtcli 0.1.0 would make, which depends on `train.seed`."""
+    """Return the digest of the split by mtcli 0.1.0, which depended on `train.seed`."""
     corpus = _read(reader, config.data.train, config, _ignore)
     train, dev = hold_out(corpus, config.data.dev_pairs, config.train.seed)
     return CorpusSplit(train, dev, config.data.is_mixed).digest
 
 
 def _read(reader: CorpusReader, source: CorpusSource, config: Config, notify: Notify) -> Corpus:
-    """Read the training corpus; drop pairs that are certainly too long."""
+    """Read the training corpus and drop pairs that are too long for any vocabulary."""
     corpus = reader.read(source, notify, configured_languages(config))
     return _drop_overlong(corpus, config, notify)
 
@@ -331,7 +333,7 @@ def describe_vocabulary(tokenizers: Tokenizers, requested: int) -> Iterator[str]
 
 
 def _prefixed(prefix: str, notify: Notify) -> Notify:
-    """Return a function that passes each text to `notify` with `prefix` in front."""
+    """Return a function that adds `prefix` to a text and passes it to `notify`."""
     return lambda text: notify(f"{prefix}: {text}")
 
 

@@ -31,7 +31,10 @@ __all__ = ["DEFAULTS", "RunOptions", "train_run"]
 def train_run(
     config: Config, directory: Path, listener: Listener, options: RunOptions = DEFAULTS
 ) -> Finished | Stopped:
-    """Train until done or asked to stop; if `directory` contains a run, resume it."""
+    """Train until the run is complete or a stop is requested.
+
+    If `directory` contains a run, resume it.
+    """
     request = StopRequest(options.stop_after)
     try:
         return _train_run(config, directory, listener, options, request)
@@ -63,7 +66,7 @@ def _train_run(
             directory, device, group, listeners, reader=reader, shared_cache=options.cache
         )
         if group.is_first and is_run(directory):
-            lock.acquire()  # before the run is read
+            lock.acquire()  # before reading the run
         finished = group.run_on_first(lambda: _find_finished(config, context, options))
         if finished:
             return finished
@@ -83,7 +86,7 @@ def _train_run(
 def _listeners(
     listener: Listener, directory: Path, group: Processes, options: RunOptions
 ) -> Iterator[Listener]:
-    """Yield the event listeners of this process; only rank 0 has any."""
+    """Yield the event listener of this process; on ranks other than 0, it ignores all events."""
     if not group.is_first:
         yield _ignore
         return
@@ -100,7 +103,7 @@ def _listeners(
 
 
 def _ignore(_: object) -> None:
-    """Ignore an event or a notice."""
+    """Ignore an event."""
 
 
 def _find_finished(config: Config, context: RunContext, options: RunOptions) -> Finished | None:
@@ -129,7 +132,7 @@ def _process_device(name: str) -> torch.device:
     if not is_distributed() or device.type == "cpu":
         return device
     if device.type != "cuda":
-        return torch.device("cpu")  # gloo supports only CPUs
+        return torch.device("cpu")  # the gloo backend supports only CPUs
     n_gpus = torch.cuda.device_count()
     if local_rank() >= n_gpus:
         raise ConfigError(

@@ -51,7 +51,7 @@ class RunOptions:
     plan: tuple[str, ...] = ()  # lines that describe the settings chosen for a new run
     check_data: bool = True  # check that a completed run was trained on the same corpus
     reader: CorpusReader | None = None  # corpora that planning has already read
-    cache: Path | None = None  # data cache to share with other runs; None: a separate one
+    cache: Path | None = None  # data cache to share with other runs; None: one in the run directory
 
 
 DEFAULTS = RunOptions()
@@ -77,17 +77,17 @@ class RunContext:
     def remove_cache(self, *, keep: tuple[str, ...] = ()) -> None:
         """Remove this run's cache, except the entries in `keep`; never remove a shared cache.
 
-        Rank 0 removes the cache on its file system. On machines with a separate file system, the
-        first process does.
+        Rank 0 removes the cache on its file system. On a machine with a separate file system, the
+        first process of that machine removes it.
         """
-        has_own = local_rank() == 0 and not (self.directory / CONFIG).exists()
-        if self.shared_cache is None and (self.processes.is_first or has_own):
+        has_separate_cache = local_rank() == 0 and not (self.directory / CONFIG).exists()
+        if self.shared_cache is None and (self.processes.is_first or has_separate_cache):
             self.cache.remove_all(keep=keep)
 
 
 @dataclass(frozen=True)
 class BestScores:
-    """BLEU on the dev set and its signature; with several dev sets, also the BLEU of each."""
+    """BLEU on the dev set, with its signature; if there are several dev sets, also BLEU on each."""
 
     bleu: float
     signature: str
@@ -112,7 +112,7 @@ class Run:
 
     @property
     def model(self) -> TrainableModel[Any]:
-        """The model in training."""
+        """The model being trained."""
         return self.train_step.model
 
     @property
@@ -139,7 +139,10 @@ class Run:
         scores: BestScores,
         name: str = "",
     ) -> None:
-        """Save `weights` as the model; `name` describes weights that do not come from one step."""
+        """Save `weights` as the model's weights.
+
+        `name` describes weights that do not come from a single step.
+        """
         info = WeightsInfo(
             n_parameters=self.n_parameters,
             step=step,
@@ -152,7 +155,10 @@ class Run:
         save_weights(self.directory, weights, info)
 
     def measure(self, weights: Iterable[tuple[str, Tensor]] | None = None) -> DevScores:
-        """Score `weights` on the dev set; by default, the moving average or the current weights."""
+        """Return the dev scores of `weights`.
+
+        By default, score the moving average if there is one, or else the current weights.
+        """
         if weights is None and self.average:
             weights = self.average.weights.items()
         if weights is None:
@@ -179,7 +185,7 @@ class Run:
         return combine(measured, self.config.train.dev_rule)
 
     def groups_from(self, position: DataPosition) -> Generator[Group]:
-        """Probe memory, then return a generator that prefetches groups, starting at `position`."""
+        """Probe the memory; return a generator that prefetches batch groups from `position` on."""
         stream = self.batch_stream()
         self.train_step.probe_memory(stream.largest)
         groups = stream.groups(position)

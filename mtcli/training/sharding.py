@@ -10,13 +10,13 @@ from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forwar
 
 from mtcli.models.base import TrainableModel
 
-# Methods besides `forward` that use the parameters of a module.
+# Methods for which FSDP2 must gather the parameters of a module, as it does for `forward`.
 _FORWARD_METHODS = ("key_values", "encode", "decode_hidden")
 
 
 def shard(model: TrainableModel[Any]) -> None:
     """Shard each sublayer of `model`, then its remaining parameters."""
-    # FSDP2 warns about outputs that are modified in place; mtcli does not modify them.
+    # FSDP2 warns that outputs must not be modified in place. mtcli does not modify them.
     warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
     for stack in model.children():
         if isinstance(stack, nn.ModuleList):

@@ -1,4 +1,4 @@
-"""Each corpus's share of the training data: planned, and actually used."""
+"""Planned and actual share of each corpus in the training data."""
 
 from collections.abc import Iterator
 
@@ -10,12 +10,12 @@ from mtcli.training.run_state import Run
 
 
 def planned_shares(run: Run) -> list[str]:
-    """Return lines with each corpus's share of an epoch; empty if there is only one corpus."""
+    """Return lines with each corpus's share of an epoch, or [] if there is only one corpus."""
     if not _has_shares(run):
         return []
     sizes, tokens = run.parts.sizes, run.parts.n_tokens
     counts = run.mixture.counts if run.mixture else sizes
-    # With a fractional weight, the pairs differ from epoch to epoch: use the mean tokens per pair.
+    # With a fractional weight, the pairs differ between epochs, so use the mean tokens per pair.
     expected = [
         round(n * count / max(1, size))
         for n, count, size in zip(tokens, counts, sizes, strict=True)
@@ -48,7 +48,7 @@ def _has_shares(run: Run) -> bool:
 
 
 def _lines(run: Run, shares: list[Share]) -> Iterator[str]:
-    # Do not log directory names, because the model may be shared.
+    # Do not log directory names: the user may share the model and its log.
     entries = run.config.data.train.strip_absolute_paths().entries
     for entry, share in zip(entries, shares, strict=True):
         yield f"  {entry.label}: {share}"

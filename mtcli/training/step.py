@@ -31,7 +31,7 @@ class LossModule(nn.Module):
         self.loss_terms = model.loss_terms
 
     def forward(self, source: Tensor, target_in: Tensor, labels: Tensor) -> Tensor:
-        """Return two summed losses [2]: over all terms, and over the first term (the target)."""
+        """Return two summed losses [2]: of all terms, and of the first term (the target)."""
         loss_terms = self.loss_terms(source, target_in, labels)
         weight, smoothing = self.model.output_weight, self.label_smoothing
         losses = torch.stack(
@@ -46,7 +46,7 @@ class LossModule(nn.Module):
 
 @dataclass(frozen=True)
 class StepResult:
-    """Loss, gradient norm and batch sizes of a step over all processes, before the update."""
+    """Loss, gradient norm and batch sizes of a step, over all processes and before the update."""
 
     loss: float  # nats per target token
     gradient_norm: float
@@ -82,7 +82,9 @@ class TrainStep:
         self.scaler = torch.amp.GradScaler(
             self.device.type, enabled=self.dtype == torch.float16
         )  # only float16 gradients need scaling
-        self.max_positions: int | None = None  # limit per batch, if larger batches did not fit
+        self.max_positions: int | None = (
+            None  # limit per batch, if larger ones did not fit in memory
+        )
         self._is_memory_probed = not isinstance(self.loss_module, DistributedDataParallel)
         self._has_overflowed = False
 
@@ -105,7 +107,7 @@ class TrainStep:
         self.zero_grad()
 
     def backward(self, group: Group) -> StepResult:
-        """Compute the gradients of `group`, unscaled and clipped."""
+        """Compute the unscaled and clipped gradients of `group`; return the loss and the sizes."""
         self.model.train()
         counts = self.processes.all_reduce_sum(group.counts(), self.device)
         n_target_tokens, n_tokens, n_positions = map(int, counts)
@@ -193,7 +195,8 @@ class TrainStep:
         if self.options.compile:
             loss_module.compile_model()
         if self.processes.size > 1 and self.options.sharding == "none":
-            # All processes have the same buffers, and gradients do not need a separate copy.
+            # Buffers never differ between processes, so they need no synchronization. The
+            # gradients use the memory of the buckets, so they need no copy.
             return DistributedDataParallel(
                 loss_module, forward_sync_buffers=False, gradient_as_bucket_view=True
             )

@@ -1,4 +1,4 @@
-"""Requests to stop training: a signal, or the time limit."""
+"""Requests to stop training, made by a signal or a time limit."""
 
 import math
 import time
@@ -34,7 +34,7 @@ class StopRequest:
 
     @contextmanager
     def during_steps(self) -> Iterator[None]:
-        """Run the block, in which the first signal only requests a stop."""
+        """Run the block; during it, the first signal only requests a stop."""
         self.raise_pending()
         self._is_in_steps = True
         try:

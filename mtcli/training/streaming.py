@@ -35,7 +35,7 @@ class _Head:
 
     train: Corpus
     dev: Corpus
-    near_copies: NearCopyIndex | None  # dev pairs whose near-copies are dropped from the stream
+    near_copies: NearCopyIndex | None  # of the dev pairs; the stream drops their near-copies
     notices: tuple[str, ...]
 
 
@@ -57,7 +57,9 @@ class StreamPreparation(Preparation):
         )
         notices += self._head.notices
         if self._config.filters != FilterConfig.none():
-            notices.append("  filters apply to the entire stream; only the first pairs are counted")
+            notices.append(
+                "  filters apply to the entire stream; counts cover the first pairs only"
+            )
         notices += quick_warnings(head)
         digest = hashlib.sha256(f"stream {head.digest} {dev.digest}".encode()).hexdigest()
         return SplitSummary(digest, self._languages, dev, tuple(notices))
