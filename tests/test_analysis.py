@@ -212,7 +212,7 @@ def test_an_analysis_is_json_and_text():
         "Words by training frequency",
         "Sources that occur in the training corpus",
         "Exact matches",
-        "Documents, by chrF: 2",
+        "Documents by chrF: 2",
         "lines per second",
         "90 MB",
         "Lines in which two is better than one",
@@ -235,7 +235,7 @@ def test_the_command_prints_the_analysis(tmp_path, copying_model):
     assert result.exit_code == 0, result.stderr
     assert "Lines with problems" in result.stdout
     assert "peak memory" in result.stdout
-    assert "there is no model with word counts; specify the training corpus" in result.stdout
+    assert "no model has saved word counts; to count words, specify" in result.stdout
     result = run("--train-corpus", f"{tmp_path}/test.{{en,de}}", "--json")
     analysis = json.loads(result.stdout)["analysis"]
     assert analysis["training"]["n_pairs"] == 4

@@ -138,7 +138,7 @@ def test_comet_is_reported_as_unavailable():
 
 @pytest.mark.parametrize("evaluate", [compute_scores, evaluate_translations])
 def test_inputs_of_unequal_length_and_empty_inputs_are_refused(evaluate):
-    with pytest.raises(DataError, match="3 translations, but 2 references"):
+    with pytest.raises(DataError, match="3 translations, but 2 reference lines"):
         evaluate(HYPOTHESES, [REFERENCES[:2]])
     with pytest.raises(DataError, match="nothing to score"):
         evaluate([], [[]])
@@ -147,7 +147,7 @@ def test_inputs_of_unequal_length_and_empty_inputs_are_refused(evaluate):
 
 
 def test_lengths_are_checked_before_the_model_is_opened(tmp_path):
-    with pytest.raises(DataError, match="3 translations, but 2 references"):
+    with pytest.raises(DataError, match="3 translations, but 2 reference lines"):
         evaluate_model(tmp_path / "missing", HYPOTHESES, [REFERENCES[:2]])
 
 
@@ -210,7 +210,7 @@ def test_many_lines_with_a_separate_period_give_a_notice():
     lines = ["Das ist gut ."] * 100
     notices = evaluate_translations(lines, [lines], metrics=ALL).notices
     assert len(notices) == 1
-    assert "100 lines end in ' .'; is the text tokenized?" in notices[0]
+    assert "100 lines end in ' .'; if the text is tokenized, detokenize it" in notices[0]
     assert not evaluate_translations(lines[:99], [lines[:99]], metrics=ALL).notices
 
 

@@ -113,7 +113,7 @@ def test_the_tables_of_the_analysis_are_in_the_report(open_page, report):
     assert "length ratio" in page.locator("body").inner_text()
     without = open_page(evaluation_page(make_evaluation()))
     assert without.locator("h2", has_text="Analysis").count() == 0
-    assert "To select lines by problem, use --analysis" in without.locator("body").inner_text()
+    assert "To filter sentences by problem, use --analysis" in without.locator("body").inner_text()
 
 
 def test_words_that_differ_are_marked(open_page, report):
@@ -294,7 +294,7 @@ def test_the_user_chooses_the_lines_with_maps(open_page, tmp_path, copying_model
     lines = ["--map-line", 3, "--map-line", 1, "--map-line", 99]
     result = run("evaluate", copying_model, *files[:2], "--report", path, *lines)
     assert result.exit_code == 0, result.stderr
-    assert "warning: --map-line 99: the test set has only 4 lines" in result.stderr
+    assert "warning: ignoring --map-line 99: the test set has 4 lines" in result.stderr
     page = open_page(path.read_text(encoding="utf-8"))
     page.select_option("#filter", "map")
     assert sorted(line_numbers(page)) == [1, 3]

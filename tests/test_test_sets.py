@@ -144,9 +144,9 @@ def test_an_exit_of_sacrebleu_becomes_an_error_with_its_message(monkeypatch, cap
 @pytest.mark.parametrize(
     ("name", "pair", "message", "hint"),
     [
-        ("wmt14-full", "en-de", "no test set wmt14-full", "did you mean wmt14/full"),
-        ("xyzzy", "en-de", "no test set xyzzy", "`sacrebleu --list`"),
-        ("wmt14,wmt1", "en-de", "no test set wmt1", "did you mean wmt"),
+        ("wmt14-full", "en-de", "no test set named wmt14-full", "did you mean wmt14/full"),
+        ("xyzzy", "en-de", "no test set named xyzzy", "`sacrebleu --list`"),
+        ("wmt14,wmt1", "en-de", "no test set named wmt1", "did you mean wmt"),
         ("wmt14", "de-xx", "wmt14 has no language pair de-xx", "did you mean de-en?"),
         ("wmt20", "fr-en", "no language pair fr-en", "available pairs: cs-en, de-en"),
     ],

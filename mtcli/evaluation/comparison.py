@@ -11,7 +11,7 @@ from mtcli.evaluation.significance import (
     randomization_p_value,
 )
 
-Samples = Sequence[Mapping[str, Any]]  # for each system, arrays of scores by metric
+Samples = Sequence[Mapping[str, Any]]  # for each system, its scores by metric
 
 
 def compare_systems(
@@ -22,12 +22,13 @@ def compare_systems(
 ) -> Comparison:
     """Compare each system with the first one.
 
-    `resampled` contains bootstrap scores for the trials and the seed of `test`, if available.
+    `resampled` contains the bootstrap scores of the systems, if they have already been computed
+    with the number of trials and the seed in `test`.
     """
     if test.method == "bootstrap":
         samples = resampled or table.bootstrap(test.n_trials, test.seed)
     else:
-        # The baseline is not compared with itself.
+        # `randomize` returns no entry for the baseline.
         samples = [{}, *table.randomize(test.n_trials, test.seed)]
     differences = []
     for system, found in zip(systems[1:], samples[1:], strict=True):
@@ -50,9 +51,10 @@ def compare_systems(
 
 
 def _signatures(metrics: Mapping[str, Any], test: TestOptions) -> dict[str, str]:
-    """Return the signature of each metric, with the seed and the trials of the test.
+    """Return the signature of each metric, with the seed and the number of trials of the test.
 
-    For approximate randomization, it also includes the resamples of the confidence intervals.
+    For approximate randomization, a signature also contains the number of bootstrap resamples
+    behind the confidence intervals, if there are any.
     """
     found = {}
     for name, metric in metrics.items():

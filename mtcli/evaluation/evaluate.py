@@ -24,12 +24,12 @@ from mtcli.model_dir.saved_tree import saved_languages
 from mtcli.translation.pipeline import OnProgress
 from mtcli.translation.translator import Translator
 
-_MIN_TOKENIZED = 100  # lines that end in " ."; sacreBLEU's threshold
+_MIN_TOKENIZED = 100  # number of lines that end in " ." (sacreBLEU's threshold)
 
 
 @dataclass(frozen=True)
 class System:
-    """Translations to score."""
+    """A system to score: its name and its translations."""
 
     name: str
     hypotheses: tuple[str, ...]
@@ -47,10 +47,9 @@ def evaluate_model(
 ) -> Evaluation:
     """Translate `source` and score the result against one or more references.
 
-    `model` is a model directory, or a `Translator` if other engine options or a target language are
-    needed. `source` and each of `references` are lists of lines or open files. `options` replaces
-    the model's search options. `on_progress` is called with the number of lines that each batch
-    completes.
+    `model` is a model directory or, to set engine options or a target language, a `Translator`.
+    `source` and each reference are lists of lines or open files. `options` replaces the model's
+    search options. After each batch, `on_progress` is called with the number of translated lines.
     """
     lines, targets = _read(source), tuple(_read(reference) for reference in references)
     check_lengths(lines, targets)  # before translation, which is slow
@@ -90,7 +89,7 @@ def translate_test_set(
     options: SearchOptions,
     on_progress: OnProgress | None = None,
 ) -> System:
-    """Translate the source of a test set; measure time and memory use."""
+    """Return a model's translations of a test set, and the time and memory that it used."""
     search = replace(options, n_best=1, with_scores=False)
     lines = test_set.source or ()
     reset_peak_memory()
@@ -144,4 +143,6 @@ def _tokenized_notices(system: System) -> list[str]:
     n_tokenized = sum(line.endswith(" .") for line in system.hypotheses)
     if n_tokenized < _MIN_TOKENIZED:
         return []
-    return [f"{system.name}: {n_tokenized:,} lines end in ' .'; is the text tokenized?"]
+    return [
+        f"{system.name}: {n_tokenized:,} lines end in ' .'; if the text is tokenized, detokenize it"
+    ]

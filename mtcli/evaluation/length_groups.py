@@ -16,7 +16,7 @@ _MIN_LINES = 10  # scores of smaller groups are not meaningful
 
 @dataclass(frozen=True)
 class LengthScores:
-    """Scores of each system in each group of lines of similar length."""
+    """Scores of each system for each group of lines of similar length."""
 
     metric: str  # key of the scores: "bleu"
     label: str  # name of the metric with its parameters: "BLEU", "chrF2"
@@ -26,7 +26,7 @@ class LengthScores:
 
 
 def scores_by_length(evaluation: Evaluation, options: MetricOptions) -> LengthScores:
-    """Return scores by source length, in the first metric of the evaluation."""
+    """Return the scores by source length for the first metric of the evaluation."""
     test_set = evaluation.test_set
     name, score = next(iter(evaluation.scores.items()))
     resolved, _ = resolve_tokenizer(options, test_set.languages.target)
@@ -46,7 +46,7 @@ def scores_by_length(evaluation: Evaluation, options: MetricOptions) -> LengthSc
 
 
 def length_chart(scores: LengthScores) -> Chart:
-    """Return a chart with one curve per system; omit groups with few lines."""
+    """Return a chart with one curve per system, without groups that have few lines."""
     curves = []
     for name, groups, color in zip(
         short_names(scores.systems), scores.groups, cycle(COLORS), strict=False

@@ -1,4 +1,4 @@
-"""`mtcli evaluate --report`: an evaluation as one HTML page."""
+"""HTML report of an evaluation, for `mtcli evaluate --report`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,9 +28,9 @@ class ReportContent:
 
     sentence_scores: Sequence[Sequence[float]] | None = None  # one list per system; None: compute
     maps: Mapping[int, Mapping[int, Any]] = field(default_factory=dict)  # by line, then by system
-    map_rule: str = ""  # how the lines with a map were chosen
+    map_rule: str = ""  # sentence that explains how the lines with maps were chosen
     title: str = "Evaluation report"
-    runs: Table | None = None  # size and cost of the systems
+    runs: Table | None = None  # size, training cost and speed, if the systems are runs
 
 
 def evaluation_page(
@@ -40,7 +40,7 @@ def evaluation_page(
 ) -> str:
     """Return the report of an evaluation: scores, comparison, charts and a sentence browser.
 
-    `metrics` must be the metric options of the evaluation.
+    `metrics` must be the options that the evaluation was scored with.
     """
     content = content or ReportContent()
     scores = content.sentence_scores or score_sentences(evaluation)
@@ -88,7 +88,7 @@ def _subtitle(evaluation: Evaluation) -> str:
 
 
 def _tiles(evaluation: Evaluation) -> list[Tile]:
-    """Return the scores and the speed of a single system; an empty list for several systems."""
+    """Return tiles with the scores and the speed of a single system; none for several systems."""
     if len(evaluation.systems) > 1:
         return []
     system = evaluation.systems[0]
@@ -127,7 +127,9 @@ def _scores_note(evaluation: Evaluation) -> str:
     has_interval = any(score.margin is not None for score in evaluation.scores.values())
     baseline = "The first system is the baseline. " if len(evaluation.systems) > 1 else ""
     interval = (
-        "± is half the width of the 95% confidence interval (bootstrap)." if has_interval else ""
+        "The number after ± is half the width of the 95% confidence interval (bootstrap)."
+        if has_interval
+        else ""
     )
     return baseline + interval
 
@@ -159,7 +161,7 @@ def _metric_labels(evaluation: Evaluation) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class ShownComparison:
-    """Differences from the baseline, and sentences that explain them."""
+    """Table of differences from the baseline, and sentences that explain it."""
 
     table: Table
     sentences: Sequence[str]
@@ -193,7 +195,7 @@ def _comparison(evaluation: Evaluation) -> ShownComparison | None:
 
 
 def _analysis_tables(evaluation: Evaluation) -> list[Table]:
-    """Return the tables of the analysis, if there is one."""
+    """Return the tables of the analysis; an empty list without an analysis."""
     if evaluation.analysis is None:
         return []
     return [
@@ -203,9 +205,9 @@ def _analysis_tables(evaluation: Evaluation) -> list[Table]:
 
 
 def _sentences_note(evaluation: Evaluation, content: ReportContent) -> str:
-    hint = "" if evaluation.analysis else "To select lines by problem, use --analysis."
+    hint = "" if evaluation.analysis else "To filter sentences by problem, use --analysis."
     return " ".join(
-        filter(None, [f"Sentence scores are {SENTENCE_METRIC}.", content.map_rule, hint])
+        filter(None, [f"Sentences are scored with {SENTENCE_METRIC}.", content.map_rule, hint])
     )
 
 

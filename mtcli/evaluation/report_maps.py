@@ -16,9 +16,9 @@ def choose_map_lines(
 ) -> list[int]:
     """Return the indexes of up to `n` lines for attention maps, in ascending order.
 
-    The choice alternates between the lines with the lowest score of the first system, the lines
-    with the largest difference between two systems, and the longest lines. Lines of more than
-    300 characters are excluded.
+    The lines are chosen in turn from three rankings: the lowest scores of the first system, the
+    largest differences between two systems (if there are several), and the longest lines. Blank
+    lines and lines of more than 300 characters are excluded.
     """
     source = evaluation.test_set.source
     if source is None:
@@ -41,17 +41,17 @@ def describe_choice(n: int, *, is_comparison: bool) -> str:
     if is_comparison:
         rules = "lowest score of the first system, largest difference between systems, and"
     return (
-        f"Lines with attention maps: {n:,}, chosen in turn by {rules} length; "
-        f"lines of more than {_MAX_CHARACTERS} characters are excluded."
+        f"Lines with attention maps: {n:,}, chosen in turn by {rules} greatest length. "
+        f"Lines of more than {_MAX_CHARACTERS} characters are excluded."
     )
 
 
 def trace_maps(
     evaluation: Evaluation, translators: Mapping[int, Translator], lines: Sequence[int]
 ) -> dict[int, dict[int, Any]]:
-    """Return the attention maps of `lines` for the systems that have a translator.
+    """Return attention maps by line, then by system, for the systems in `translators`.
 
-    Each model is forced to output its translations from the evaluation. Systems without attention
+    Each model is forced to decode its translations from the evaluation. Systems without attention
     weights, such as ensembles, have no maps.
     """
     source = evaluation.test_set.source or ()

@@ -1,4 +1,4 @@
-"""Evaluation requests, as made by `mtcli evaluate` and `mtcli compare`."""
+"""Requests from `mtcli evaluate` and `mtcli compare`, and the evaluations that they start."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -48,8 +48,8 @@ class EvaluationRequest:
     metrics: MetricOptions = MetricOptions()
     test: TestOptions = TestOptions()
     engine: EngineOptions = EngineOptions()
-    search: Mapping[str, Any] = field(default_factory=dict)  # overrides the models' options
-    to: str | None = None  # target language, for models with several
+    search: Mapping[str, Any] = field(default_factory=dict)  # overrides the models' search options
+    to: str | None = None  # target language, for models with several target languages
     tag: str | None = None  # source tag, for models trained with tags
     has_analysis: bool = False
     train_corpora: tuple[str, ...] = ()  # for the analysis; empty: use saved word counts
@@ -59,7 +59,7 @@ class EvaluationRequest:
         for paths in (self.models, self.hypotheses, self.outputs):
             repeated = [str(path) for i, path in enumerate(paths) if path in paths[:i]]
             if repeated:
-                raise OptionsError(f"{repeated[0]} is given twice", hint="specify each one once")
+                raise OptionsError(f"{repeated[0]} is given twice", hint="specify each path once")
         if self.outputs and len(self.outputs) != len(self.models):
             raise OptionsError(
                 f"{len(self.outputs)} output files for {len(self.models)} models",
@@ -128,15 +128,15 @@ def _analyze(evaluation: Evaluation, request: EvaluationRequest) -> Analysis:
 def _model_languages(request: EvaluationRequest) -> Languages:
     """Return the languages of the evaluation; raise an error if a model has no weights.
 
-    The languages are those that the user specifies, or else those of the first model.
+    Languages that the user specified take precedence over those of the first model.
     """
     found = [saved_languages(model) for model in request.models]
     for model in request.models:
         if not (model / EXPORT).is_dir():
             check_has_weights(model)
     first = found[0] if found else UNKNOWN_LANGUAGES
-    typed = request.languages
-    return Languages(typed.source or first.source, typed.target or first.target)
+    specified = request.languages
+    return Languages(specified.source or first.source, specified.target or first.target)
 
 
 def _check_outputs(request: EvaluationRequest) -> None:
@@ -144,9 +144,11 @@ def _check_outputs(request: EvaluationRequest) -> None:
     inputs = [Path(name) for name in request.files]
     for path in request.outputs:
         if path.is_dir() or (path.parent.exists() and not os.access(path.parent, os.W_OK)):
-            raise DataError(f"cannot write {path}", hint="choose another --output")
+            raise DataError(f"cannot write {path}", hint="choose another file for --output")
         if path.exists() and any(other.exists() and path.samefile(other) for other in inputs):
-            raise DataError(f"{path} is also an input", hint="choose another --output")
+            raise DataError(
+                f"{path} is also an input file", hint="choose another file for --output"
+            )
 
 
 @dataclass(frozen=True)
@@ -158,10 +160,10 @@ class _TagChoice:
 
 
 def _choose_tags(model: Path, request: EvaluationRequest) -> _TagChoice:
-    """Return the target language and tag for a model; raise `EngineError` if it lacks them.
+    """Return the target language and tag for a model; raise `EngineError` if it lacks one of them.
 
-    In a comparison, models without several target languages ignore the language, and models
-    without tags ignore the tag.
+    In a comparison, models with a single target language ignore the language, and models without
+    tags ignore the tag.
     """
     tags = model_tags(model, load_tokenizers(model))
     is_only = len(request.models) == 1
@@ -192,7 +194,7 @@ def _translate(
 
 
 def describe_decoding(decoding: Decoding) -> str:
-    """Return engine, beam size and speed as text."""
+    """Return the engine, beam size and speed as text."""
     return (
         f"{decoding.engine}, beam size {decoding.beam_size}, {decoding.n_lines:,} lines in "
         f"{decoding.seconds:.1f} s, {decoding.lines_per_second:,.0f} lines/s"

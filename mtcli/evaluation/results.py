@@ -1,4 +1,4 @@
-"""Results of an evaluation: test set, systems with their scores, comparison.
+"""Results of an evaluation: the test set, the systems with their scores, and their comparison.
 
 All classes are plain data. `Evaluation.to_json` converts them to JSON, and `tables.py` formats
 them as text.
@@ -44,19 +44,19 @@ class TestSet:
 
 @dataclass(frozen=True)
 class Decoding:
-    """How a model translated the test set."""
+    """Engine, settings and cost of a model's translation of the test set."""
 
     engine: str  # "ctranslate2" or "torch"
     beam_size: int
     n_lines: int
-    seconds: float  # from the first line to the last, without loading the model
+    seconds: float  # wall-clock time, without loading the model
     cpu_seconds: float  # CPU time of all threads in this process
     model_bytes: int  # size of the weights that the engine loaded
     memory_bytes: int = 0  # peak memory use of this process during translation; 0: unknown
 
     @property
     def lines_per_second(self) -> float:
-        """Speed of the translation."""
+        """Translation speed; 0 if no time was measured."""
         return self.n_lines / self.seconds if self.seconds else 0.0
 
 
@@ -87,7 +87,7 @@ class Difference:
     @property
     def is_significant(self) -> bool:
         """Whether the scores differ with a p-value below 0.05."""
-        # sacreBLEU's p-value is also small if the scores are equal.
+        # For identical translations, sacreBLEU's p-value is close to 0.
         return self.p_value < SIGNIFICANCE_LEVEL and self.difference != 0
 
 
@@ -99,11 +99,13 @@ class Comparison:
     method: str  # "bootstrap" or "randomization"
     n_trials: int
     seed: int
-    signatures: dict[str, str]  # by metric; they include the method, its trials and its seed
+    signatures: dict[
+        str, str
+    ]  # by metric; each includes the method, its number of trials and its seed
     differences: tuple[Difference, ...]  # one per system and metric
 
     def find(self, system: str, metric: str) -> Difference | None:
-        """Return how a system differs from the baseline in a metric; None for the baseline."""
+        """Return the difference of a system from the baseline; None for the baseline itself."""
         found = (d for d in self.differences if (d.system, d.metric) == (system, metric))
         return next(found, None)
 
@@ -114,9 +116,9 @@ class Evaluation:
 
     test_set: TestSet
     systems: tuple[SystemResult, ...]
-    comparison: Comparison | None = None  # None: one system
+    comparison: Comparison | None = None  # None: there is only one system
     analysis: Any = None  # `Analysis`; None: not requested
-    notices: tuple[str, ...] = ()  # messages for the user, such as the BLEU tokenizer
+    notices: tuple[str, ...] = ()  # messages for the user, such as the choice of BLEU tokenizer
 
     @property
     def scores(self) -> Scores:
@@ -134,16 +136,16 @@ class Evaluation:
         return self.systems[0].hypotheses
 
     def __str__(self) -> str:
-        from mtcli.evaluation.tables import format_text  # imports this module
+        from mtcli.evaluation.tables import format_text  # that module imports this one
 
         return format_text(self)
 
     def to_json(self) -> str:
-        """Return test set, systems, comparison and analysis as JSON, without the lines of text."""
+        """Return the evaluation as JSON, without source lines, references and translations."""
         return json.dumps(self.to_dict(), ensure_ascii=False, indent=1)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the dictionary that `to_json` converts."""
+        """Return the evaluation as a dictionary with the same content as `to_json`."""
         test_set = self.test_set
         return {
             "test_set": {

@@ -22,10 +22,10 @@ _UNKNOWN = "-"
 
 @dataclass(frozen=True)
 class TrainingCost:
-    """Cost of a training run, estimated from its log, which has every tenth step."""
+    """Cost of a training run, estimated from its log, which contains every tenth step."""
 
     steps: int
-    tokens: float  # source and target, without padding
+    tokens: float  # source and target tokens, without padding
     seconds: float  # training steps only, without validations
 
 
@@ -48,7 +48,7 @@ class RunComparison:
     by_length: LengthScores
 
     def to_json(self) -> str:
-        """Return runs, scores and scores by length as a JSON object."""
+        """Return the runs, their scores and their scores by length as a JSON object."""
         values = {
             **self.evaluation.to_dict(),
             "runs": [asdict(run) for run in self.runs],
@@ -70,8 +70,9 @@ class RunComparison:
 
 
 def compare_runs(request: EvaluationRequest, listener: Listener | None = None) -> RunComparison:
-    """Translate the test set with all models in `request`; return quality, cost and speed."""
-    runs = tuple(_describe_run(model) for model in request.models)  # before translation
+    """Translate the test set with all models in `request` and compare quality, cost and speed."""
+    # Read all models before the translation, which is slow, to report errors early.
+    runs = tuple(_describe_run(model) for model in request.models)
     evaluation = run_evaluation(request, listener or Listener())
     return RunComparison(runs, evaluation, scores_by_length(evaluation, request.metrics))
 
@@ -90,7 +91,7 @@ def read_training_cost(directory: Path) -> TrainingCost | None:
 
 
 def runs_table(comparison: RunComparison) -> Table:
-    """Return one row per run: size, cost, scores and speed."""
+    """Return a table with one row per run: size, cost, scores and speed."""
     metrics = [score.metric for score in comparison.evaluation.scores.values()]
     header = [
         *("run", "architecture", "parameters", "steps", "tokens", "training time"),
@@ -107,7 +108,7 @@ def runs_table(comparison: RunComparison) -> Table:
 
 
 def lengths_table(comparison: RunComparison) -> Table:
-    """Return one row per group of source lengths, with the scores of all runs."""
+    """Return a table with one row per group of source lengths and the scores of all runs."""
     scores = comparison.by_length
     rows = [
         [same[0].label, f"{same[0].n_lines:,}", *(f"{g.scores[scores.metric]:.2f}" for g in same)]
@@ -147,7 +148,7 @@ def _score_cells(system: SystemResult) -> list[str]:
 
 
 def _differences(evaluation: Evaluation) -> list[str]:
-    """Return one line for each run except the baseline."""
+    """Return one line with the score differences of each run except the baseline."""
     found = evaluation.comparison.differences if evaluation.comparison else ()
     return [
         f"{system.name}: "

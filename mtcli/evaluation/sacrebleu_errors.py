@@ -1,6 +1,6 @@
 """Conversion of sacreBLEU's errors to `DataError`.
 
-sacreBLEU logs messages and then calls `sys.exit` or raises `Exception`.
+On an error, sacreBLEU logs messages and calls `sys.exit`, or raises an exception.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""Metrics. Each score has a signature that makes it reproducible.
+"""Metrics, and scores with signatures that make them reproducible.
 
 `METRICS` lists all metrics. Each entry builds a sacreBLEU metric, which computes statistics for
 each sentence and a score from their sum. Confidence intervals and significance tests use the same
@@ -25,7 +25,7 @@ def _bleu(options: MetricOptions) -> Any:
     tokenizer = options.tokenize or DEFAULT_TOKENIZER
     check_tokenizer(tokenizer)
     with convert_errors(
-        f"cannot load the BLEU tokenizer {tokenizer}", hint="choose another tokenizer"
+        f"cannot load the BLEU tokenizer {tokenizer}", hint="choose another tokenizer (--tokenize)"
     ):
         return BLEU(
             lowercase=options.lowercase,
@@ -66,8 +66,8 @@ def _ter(options: MetricOptions) -> Any:
 
 def _comet(_: MetricOptions) -> Any:
     raise MtcliError(
-        "COMET is not available in mtcli: unbabel-comet 2.2.7 requires numpy<2, protobuf<5 and "
-        "torchmetrics<0.11, which cannot be imported with current versions of setuptools",
+        "COMET is not available in mtcli: unbabel-comet 2.2.7 requires numpy<2, protobuf<5 and a "
+        "version of torchmetrics (<0.11) that fails to import with current versions of setuptools",
         hint="install unbabel-comet in a separate environment and run comet-score on the file "
         "that --output writes",
     )
@@ -84,14 +84,14 @@ LOWER_IS_BETTER = frozenset({"ter"})
 
 
 def build_metrics(options: MetricOptions) -> dict[str, Any]:
-    """Return the metrics in `options` by name; raise an error if one is not available."""
+    """Return the metrics in `options` by name; raise an error if a metric is not available."""
     return {name: METRICS[name](options) for name in options.metrics}
 
 
 def resolve_tokenizer(
     options: MetricOptions, language: str | None
 ) -> tuple[MetricOptions, list[str]]:
-    """Return `options` with the BLEU tokenizer for the target language, and notices about it."""
+    """Return `options` with the BLEU tokenizer for the target language, and notices to print."""
     if options.tokenize is not None or "bleu" not in options.metrics:
         return options, []
     choice = choose_tokenizer(language)
@@ -127,7 +127,7 @@ def scores_from_statistics(
     systems: Sequence[Mapping[str, Rows]],
     resampled: Sequence[Mapping[str, Any]] | None = None,
 ) -> list[dict[str, Score]]:
-    """Return the scores of each system; `resampled` scores add confidence intervals."""
+    """Return the scores of each system, with confidence intervals if `resampled` is given."""
     found = []
     for i, system in enumerate(systems):
         scores = {}
@@ -143,7 +143,7 @@ def scores_from_statistics(
 
 
 def set_signature(metrics: Mapping[str, Any], n_resamples: int | None, seed: int | None) -> None:
-    """Set the resamples and the seed in the signatures of `metrics`; None omits them."""
+    """Set the number of resamples and the seed in the metrics' signatures; None omits them."""
     for metric in metrics.values():
         metric.n_bootstrap, metric.seed = n_resamples, seed
 
@@ -171,10 +171,10 @@ def check_lengths(hypotheses: Sequence[str], references: Sequence[Sequence[str]]
     for lines in references:
         if len(lines) != len(hypotheses):
             raise DataError(
-                f"{len(hypotheses):,} translations, but {len(lines):,} references",
+                f"there are {len(hypotheses):,} translations, but {len(lines):,} reference lines",
                 hint="line N of each reference must be the translation of line N of the source",
             )
     if not hypotheses:
-        raise DataError("nothing to score: the input is empty")
+        raise DataError("nothing to score: the input is empty", hint="provide at least one line")
     if not references:
-        raise DataError("nothing to score against: there are no references")
+        raise DataError("there are no references", hint="provide at least one reference")

@@ -1,4 +1,4 @@
-"""Sentences in an evaluation report: texts, scores and findings."""
+"""Data for the sentences in an evaluation report: texts, scores and findings."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ SENTENCE_METRIC = "chrF"  # BLEU is not meaningful for single sentences
 
 @dataclass(frozen=True)
 class Finding:
-    """A kind of problem, and the affected lines of each system."""
+    """A kind of problem, and the lines of each system that it affects."""
 
     label: str
     lines: Sequence[frozenset[int]]  # one set for each system
@@ -37,7 +37,7 @@ def collect_findings(evaluation: Evaluation) -> list[Finding]:
 
 
 def sentence_scores(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> list[float]:
-    """Return the chrF of each sentence."""
+    """Return the chrF score of each sentence."""
     from sacrebleu.metrics.chrf import CHRF
 
     metric = CHRF()
@@ -48,7 +48,7 @@ def sentence_scores(hypotheses: Sequence[str], references: Sequence[Sequence[str
 
 
 def score_sentences(evaluation: Evaluation) -> list[list[float]]:
-    """Return the chrF of each sentence, for each system."""
+    """Return a list of sentence chrF scores for each system."""
     references = evaluation.test_set.references
     return [sentence_scores(system.hypotheses, references) for system in evaluation.systems]
 
@@ -61,7 +61,7 @@ def sentence_data(
 ) -> dict[str, Any]:
     """Return the data for the sentence browser (`templates/sentences.js`).
 
-    `scores` has one list per system. `maps` has attention maps by line, then by system.
+    `scores` has one list per system. `maps` contains attention maps by line, then by system.
     """
     test_set, systems = evaluation.test_set, evaluation.systems
     lines = [

@@ -1,8 +1,8 @@
 """Confidence intervals and paired significance tests, as sacreBLEU computes them.
 
 sacreBLEU draws all random numbers at once and copies the statistics of all resamples, which takes
-gigabytes for large test sets. These functions draw the same random numbers in parts and share them
-between systems and metrics. Scores and p-values are the same.
+gigabytes of memory for large test sets. These functions draw the same random numbers in chunks and
+use each chunk for all systems and metrics. Scores and p-values equal those of sacreBLEU.
 """
 
 import statistics
@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 Rows = Sequence[Sequence[float]]  # statistics of one system for one metric: one row per sentence
-# numpy draws booleans from blocks of 32 bits and discards unused bits at the end of each call. To
-# draw the same booleans in parts, the size of each part must be a multiple of 32.
-_SHUFFLES_PER_PART = 32
+# numpy draws booleans from blocks of 32 bits and discards unused bits at the end of each call.
+# Chunks yield the same booleans as a single call only if their size is a multiple of 32.
+_SHUFFLES_PER_CHUNK = 32
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Interval:
 
 
 class StatisticsTable:
-    """Statistics of several systems for several metrics, side by side."""
+    """Sentence statistics of one or more systems for one or more metrics."""
 
     def __init__(self, metrics: Mapping[str, Any], systems: Sequence[Mapping[str, Rows]]) -> None:
         self.metrics = metrics
@@ -41,7 +41,7 @@ class StatisticsTable:
         }
 
     def bootstrap(self, n_resamples: int, seed: int) -> list[dict[str, NDArray[Any]]]:
-        """Return the scores of each system on random samples of the sentences, by metric."""
+        """Return the scores of each system on bootstrap samples of the sentences, by metric."""
         # sacreBLEU sums in float32, which rounds large counts. Do the same to get equal scores.
         table = np.concatenate(list(self._blocks.values()), axis=1).astype("float32")
         columns = self._columns()
@@ -87,18 +87,18 @@ class StatisticsTable:
 
 
 def _draw_masks(n_shuffles: int, n_rows: int, seed: int) -> Iterator[NDArray[np.bool_]]:
-    """Yield random booleans in parts of [shuffles, rows]."""
+    """Yield chunks of random booleans [shuffles, rows]."""
     random = np.random.default_rng(seed)
-    for start in range(0, n_shuffles, _SHUFFLES_PER_PART):
-        n_part = min(_SHUFFLES_PER_PART, n_shuffles - start)
-        yield random.integers(2, size=(n_part, n_rows), dtype=bool)
+    for start in range(0, n_shuffles, _SHUFFLES_PER_CHUNK):
+        n_chunk = min(_SHUFFLES_PER_CHUNK, n_shuffles - start)
+        yield random.integers(2, size=(n_chunk, n_rows), dtype=bool)
 
 
 def _shuffled_scores(
     metric: Any, is_first: NDArray[np.bool_], first: NDArray[Any], second: NDArray[Any]
 ) -> list[float]:
     """Return scores of mixed systems; `is_first` [shuffles, rows] selects the first system."""
-    # float64 represents the integers exactly, and its matrix product is much faster.
+    # float64 represents integer counts exactly, and its matrix product is faster than for integers.
     weights = is_first.astype(np.float64)
     sums = weights @ first.astype(np.float64) + (1 - weights) @ second.astype(np.float64)
     rows = sums.astype(np.result_type(first, second))

@@ -1,4 +1,4 @@
-"""Evaluations as text, LaTeX and Markdown."""
+"""Evaluation results as text, LaTeX and Markdown."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ _LATEX_NAMES = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\te
 
 
 def format_text(evaluation: Evaluation) -> str:
-    """Return scores with signatures; for several systems, a table of scores and differences."""
+    """Return scores with signatures or, for several systems, a table of scores and differences."""
     comparison = evaluation.comparison
     if comparison is None:
         return "\n".join(map(str, evaluation.scores.values()))
@@ -80,7 +80,7 @@ FORMATS: dict[str, Callable[[Evaluation], str]] = {
 
 
 def describe_test(comparison: Comparison) -> str:
-    """Return baseline, method and settings of a significance test."""
+    """Return the baseline, method and settings of a significance test as text."""
     trials = "resamples" if comparison.method == "bootstrap" else "trials"
     return (
         f"baseline: {comparison.baseline}; {_METHODS[comparison.method]} with "
@@ -108,7 +108,7 @@ def align_rows(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _wide_rows(evaluation: Evaluation, sign: str, escape: Callable[[str], str]) -> list[list[str]]:
-    """Return a header, then one row per system with a cell for each metric."""
+    """Return a header row, followed by one row per system with a cell for each metric."""
     rows = [["System", *(escape(score.metric) for score in evaluation.scores.values())]]
     for system in evaluation.systems:
         row = [escape(system.name)]

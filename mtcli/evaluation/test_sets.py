@@ -24,22 +24,25 @@ _N_CLOSE_NAMES = 5
 class NamedTestSet:
     """Name of a sacreBLEU test set, and the part of it to use."""
 
-    names: str  # "wmt14/full", or several joined by commas
+    names: str  # "wmt14/full", or several names separated by commas
     pair: str  # "en-de"
-    origlang: str | None = None  # original language of the documents; "non-de": all others
+    origlang: str | None = None  # original language of the documents; "non-de": all except "de"
     subset: str | None = None  # regular expression for the domain of the documents
 
 
 @dataclass(frozen=True)
 class LoadedTestSet:
-    """A test set, and the rows that it uses from its files."""
+    """A test set, and the rows of its files that it contains."""
 
     test_set: TestSet
     n_rows: int  # number of rows in the files
-    rows: tuple[int, ...] | None = None  # None: all of them
+    rows: tuple[int, ...] | None = None  # indexes of the rows in the test set; None: all rows
 
     def read_hypotheses(self, path: Path) -> tuple[str, ...]:
-        """Read translations from a text file: of the test set, or of all rows in its files."""
+        """Return the translations in a text file.
+
+        The file must have one line for each line of the test set, or for each row of its files.
+        """
         lines = list(read_lines(path))
         if not lines:
             raise empty_file(path)
@@ -55,7 +58,7 @@ def read_test_set(
 ) -> LoadedTestSet:
     """Read a test set from text or SGML files, or from one corpus in another format.
 
-    Text files are the source (if `has_source`), followed by the references.
+    The first text file is the source if `has_source`. All other text files are references.
     """
     if len(files) > 1 and all(suffix_of(name) in SGML_SUFFIXES for name in files):
         return _from_corpus(open_sgml_files(files, languages), files[-1], notify)
@@ -71,7 +74,7 @@ def read_test_set(
 
 
 def _from_corpus(opened: OpenedCorpus, name: str, notify: Notify) -> LoadedTestSet:
-    """Read a corpus; drop rows with a blank source or reference."""
+    """Return the rows of a corpus as a test set; drop rows with a blank source or reference."""
     for text in opened.descriptions:
         notify(text)
     all_rows = list(opened.rows)
@@ -103,7 +106,9 @@ def load_named_test_set(named: NamedTestSet, notify: Notify) -> LoadedTestSet:
     n_rows = len(test_set)
     if named.origlang is None and named.subset is None:
         return LoadedTestSet(test_set, n_rows)
-    with convert_errors(f"cannot select a part of {named.names}"):
+    with convert_errors(
+        f"cannot select a part of {named.names}", hint="check --origlang and --subset"
+    ):
         kept = _rows_of_part(named, n_rows)
     if not kept:
         raise DataError(
@@ -128,7 +133,7 @@ def _concatenate(parts: Sequence[TestSet], named: NamedTestSet) -> TestSet:
     if len(counts) > 1:
         raise DataError(
             f"the test sets {named.names} have different numbers of references",
-            hint="evaluate them one by one",
+            hint="evaluate each test set separately",
         )
     references = zip(*(part.references for part in parts), strict=True)
     documents = [part.documents for part in parts if part.documents]
@@ -165,7 +170,7 @@ def _check_name(name: str, pair: str) -> None:
     if name not in DATASETS:
         close = get_close_matches(name, DATASETS, n=_N_CLOSE_NAMES, cutoff=0.5)
         raise DataError(
-            f"sacreBLEU has no test set {name}",
+            f"sacreBLEU has no test set named {name}",
             hint=f"did you mean {', '.join(close)}? `sacrebleu --list` lists all test sets"
             if close
             else "`sacrebleu --list` lists all test sets",
@@ -193,8 +198,8 @@ def _load_one(name: str, pair: str, notify: Notify) -> TestSet:
         with convert_errors(
             f"cannot download the test set {name}",
             hint=f"to work offline, run `sacrebleu -t {name} -l {pair} --echo src` on a computer "
-            f"with network access, and copy {directory} from it, so that {names} exist; or pass "
-            "your own files",
+            f"with network access and copy {directory} to this computer, so that {names} exist; "
+            "or specify your own files",
         ):
             dataset.get_files(pair)
     source, *references = (tuple(lines) for lines in read_aligned(files))
@@ -204,7 +209,8 @@ def _load_one(name: str, pair: str, notify: Notify) -> TestSet:
 
 def _cached_files(dataset: Any, pair: str) -> list[Path]:
     """Return the files in sacreBLEU's cache that contain the source and the references."""
-    # For XML test sets, `fieldnames` would download the files, and some references are not used.
+    # For XML test sets, `fieldnames` would download the files and also list references that
+    # sacreBLEU does not use.
     if hasattr(dataset, "_get_langpair_allowed_refs"):
         fields = ["src", *dataset._get_langpair_allowed_refs(pair)]
     else:
@@ -213,6 +219,6 @@ def _cached_files(dataset: Any, pair: str) -> list[Path]:
 
 
 def _read_documents(path: Path, n_lines: int) -> tuple[str, ...] | None:
-    """Return the document ids in sacreBLEU's cache; None if there are none."""
+    """Return the document id of each line; None if sacreBLEU's cache has no document ids."""
     documents = tuple(read_lines(path)) if path.is_file() else ()
     return documents if len(documents) == n_lines and any(documents) else None

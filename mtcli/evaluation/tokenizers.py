@@ -1,4 +1,4 @@
-"""BLEU tokenizers: choice by target language, and a check that they are installed."""
+"""Choice of the BLEU tokenizer by target language, and a check that it is installed."""
 
 import re
 from dataclasses import dataclass
@@ -51,12 +51,12 @@ def choose_tokenizer(language: str | None) -> TokenizerChoice:
 
 
 def is_installed(tokenizer: str) -> bool:
-    """Return whether the modules that a tokenizer needs are installed."""
+    """Return whether all modules that a tokenizer needs are installed."""
     return all(find_spec(module) for module in _MODULES.get(tokenizer, ()))
 
 
 def check_tokenizer(name: str) -> None:
-    """Raise `DataError` if the modules that a tokenizer needs are not installed."""
+    """Raise `DataError` if a module that a tokenizer needs is not installed."""
     if not is_installed(name):
         raise DataError(
             f"the BLEU tokenizer {name} is not installed",

@@ -48,7 +48,7 @@ def _sentence_content(
     options: ReportOptions,
     notify: Callable[[str], None],
 ) -> ReportContent:
-    """Return the scores of the sentences and the attention maps."""
+    """Return report content with sentence scores and attention maps."""
     scores = score_sentences(evaluation)
     lines, rule = _choose_lines(evaluation, scores, options, notify)
     models = request.models if lines else ()
@@ -68,7 +68,7 @@ def _choose_lines(
     if options.map_lines:
         for number in options.map_lines:
             if number > n:
-                notify(f"warning: --map-line {number}: the test set has only {n:,} lines")
+                notify(f"warning: ignoring --map-line {number}: the test set has {n:,} lines")
         lines = sorted({number - 1 for number in options.map_lines if number <= n})
         return lines, f"Lines with attention maps: {len(lines):,}, selected with --map-line."
     lines = choose_map_lines(evaluation, scores, options.n_maps)

@@ -24,7 +24,7 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 30, 12, 30  # margins; long labels widen the 
 _CHARACTER_WIDTH = 9.5  # width of a digit in the largest font of the style sheet
 _LABEL_GAP = 7  # between a label and the grid
 _MAX_LABEL_CHARACTERS = 16  # longer category names are shortened
-_BAR_SHARE = 0.8  # part of a category's width that the bars fill
+_BAR_SHARE = 0.8  # fraction of a category's width that its bars fill
 COLORS = ("blue", "orange", "green", "purple", "teal", "pink")
 _MAX_DOTS = 60  # per curve: more would hide the line
 _UNITS = ((1e7, 1e6, "M"), (1e4, 1e3, "k"), (0.0, 1.0, ""))  # smallest value, scale, suffix
@@ -39,8 +39,8 @@ class Curve:
     points: Sequence[Point]
     color: str  # one of COLORS
     is_faint: bool = False  # raw values behind a smoothed curve
-    has_dots: bool = False  # few measurements, not one per step
-    intervals: Sequence[tuple[float, float]] = ()  # lowest and highest value at each point
+    has_dots: bool = False  # mark each point with a dot, for curves with few points
+    intervals: Sequence[tuple[float, float]] = ()  # lower and upper end at each point
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def subsample(items: Sequence[Item], limit: int) -> list[Item]:
 
 
 def round_ticks(low: float, high: float, count: int = 5) -> list[float]:
-    """Return about `count` round, evenly spaced numbers that enclose the range."""
+    """Return about `count` evenly spaced round numbers that enclose the range."""
     if high - low <= max(_TINY, 1e-9 * max(abs(low), abs(high))):  # a single value: widen the range
         room = abs(high) / 10 if abs(high) > _TINY else 1.0
         low, high = low - room, high + room
@@ -152,14 +152,14 @@ class PlacedCurve:
     path: str
     dots: Sequence[Point]
     bars: Sequence[Bar]
-    whiskers: Sequence[tuple[Point, Point]]  # lower and upper end
+    whiskers: Sequence[tuple[Point, Point]]  # lower and upper end of each interval
 
 
 def chart_html(chart: Chart, name: str) -> "Markup | str":
     """Return a figure with title, legend and SVG; an empty string if no curve has points.
 
-    `name` must be unique within the page. The legend shows the latest values; the script on the
-    page replaces them with the values at the pointer.
+    `name` must be unique within the page. The legend shows the latest values until `charts.js`
+    replaces them with the values at the pointer.
     """
     curves = [curve for curve in chart.curves if curve.points]
     if not curves:
@@ -188,7 +188,7 @@ def chart_html(chart: Chart, name: str) -> "Markup | str":
 
 
 def text_width(text: str) -> float:
-    """Return an upper estimate of the width of a label; wide characters count twice."""
+    """Return a generous estimate of the width of a label; wide characters count twice."""
     return _CHARACTER_WIDTH * sum(1 + (ord(character) > 0x2E7F) for character in text)
 
 
@@ -215,7 +215,7 @@ def _step_axis(chart: Chart, curves: Sequence[Curve], left: float) -> Axis:
 
 
 def _category_axis(chart: Chart, left: float) -> Axis:
-    """Return an axis with a band for each category, and ticks where a label fits."""
+    """Return an axis with a band for each category and as many ticks as have room for a label."""
     n = len(chart.categories)
     widest = max(text_width(_shorten(category)) for category in chart.categories)
     start, end = max(left, widest / 2), _WIDTH - max(_RIGHT, widest / 2)
@@ -224,13 +224,13 @@ def _category_axis(chart: Chart, left: float) -> Axis:
 
 
 def _shorten(category: str) -> str:
-    """Return the label of a category; the table of values has the complete name."""
+    """Return the axis label of a category; the table of values shows the full name."""
     is_short = len(category) <= _MAX_LABEL_CHARACTERS
     return category if is_short else f"{category[: _MAX_LABEL_CHARACTERS - 1]}…"
 
 
 def _position(chart: Chart, x: float) -> str:
-    """Return the text for a position on the x axis."""
+    """Return the name of a position on the x axis, such as "step 1,200"."""
     if chart.categories:
         return f"{chart.x_name} {chart.categories[round(x)]}"
     return f"{chart.x_name} {x:,.0f}"

@@ -14,14 +14,14 @@ from mtcli.reporting.events import MAIN_METRIC, Resumed, RolledBack, StepDone, V
 from mtcli.reporting.log import STEP_INTERVAL
 from mtcli.reporting.messages import format_duration, format_size, metric_label
 
-_MIN_WEIGHT = 0.05  # weight of a new step in the moving averages, which cover about 20 steps
+_MIN_WEIGHT = 0.05  # of a new step in the moving averages, which therefore cover about 20 steps
 
 
 @dataclass
 class Throughput:
     """Moving averages over the latest steps.
 
-    Validations and pauses are excluded. Restored steps contribute only their losses.
+    Validations and pauses are excluded. Steps restored from the log contribute only their losses.
     """
 
     loss: float = math.nan
@@ -72,10 +72,11 @@ _BARS = "▁▂▃▄▅▆▇█"
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
-    """Return at most `width` bars scaled between the smallest and the largest shown value.
+    """Return at most `width` bars, scaled to the range of the values that they show.
 
-    With more values than bars, each bar shows the last value of its group, so the newest value is
-    always shown. NaN and infinite values are skipped; equal values give bars of half height.
+    If there are more values than bars, each bar shows the last value of its group, so the newest
+    value is always shown. NaN and infinite values are skipped. If all values are equal, the bars
+    have half height.
     """
     finite = [value for value in values if math.isfinite(value)]
     n_bars = min(len(finite), max(0, width))
@@ -92,7 +93,7 @@ def _bar_of_height(fraction: float) -> str:
     return _BARS[min(int(fraction * len(_BARS)), len(_BARS) - 1)]
 
 
-_MAX_LOSSES = 500  # more than a terminal has columns
+_MAX_LOSSES = 500  # more than the number of columns in a terminal
 _GAP = 2  # columns between two parts of a line
 _SCORE_LABEL = f"dev {metric_label(MAIN_METRIC)}"
 _LABEL_WIDTH = max(len("dev loss"), len(_SCORE_LABEL))
@@ -113,7 +114,7 @@ class Dashboard:
         self.validations: list[Validated] = []
         self.activity = ""  # current work other than training steps
         self.is_stopped = False
-        self._line_widths: list[int] = []  # widths in the last frame
+        self._line_widths: list[int] = []  # of the last frame
         self._start_time = time.monotonic()
 
     def add_step(self, event: StepDone) -> None:
@@ -147,15 +148,15 @@ class Dashboard:
         self.throughput.loss = self.losses[-1][1] if self.losses else math.nan
 
     def stop(self) -> None:
-        """Clear the activity and the remaining time: the run has finished or stopped."""
+        """Clear the activity and the remaining time after the run has finished or stopped."""
         self.activity, self.is_stopped = "", True
 
     def n_wrapped_lines(self, width: int) -> int:
-        """Return how many extra lines the last frame takes in a terminal of this width."""
+        """Return the number of extra lines that wrapping adds to the last frame at this width."""
         return sum(max(0, n - 1) // width for n in self._line_widths)
 
     def _restore_step(self, event: StepDone) -> None:
-        """Record a logged step as a substitute for all steps since the previous logged one."""
+        """Record a logged step in place of each step since the previous logged step."""
         for number in range(event.step - STEP_INTERVAL + 1, event.step + 1):
             self.throughput.add_loss(event.loss)
             self._record_loss(number, event.steps)

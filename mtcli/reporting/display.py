@@ -103,7 +103,7 @@ class PlainDisplay:
         self._last_progress = 0.0
 
     def __call__(self, event: Event) -> None:
-        """Print `event`; skip a step that follows the last progress line too soon."""
+        """Print `event`; skip steps until `interval` seconds after the last progress line."""
         match event:
             case Notice(text) | Activity(text, is_routine=False):
                 self._print(text)
@@ -169,7 +169,8 @@ class DashboardLive(Live):
 
     def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
         """Erase the last frame, print `renderables` and draw a new frame below."""
-        # A narrower terminal wraps the lines of a frame; rich erases only the number it printed.
+        # A narrower terminal wraps the lines of the last frame, but rich erases only as many lines
+        # as it printed.
         n_wrapped = self.dashboard.n_wrapped_lines(self.console.width)
         erase = [(ControlType.CURSOR_UP, 1), (ControlType.ERASE_IN_LINE, 2)] * n_wrapped
         return super().process_renderables([Control(*erase), *renderables])
@@ -182,7 +183,7 @@ class LiveDisplay:
         self.console = console
         self.dashboard = Dashboard()
         self.live = DashboardLive(self.dashboard, console)
-        self.status = Status("", console=console)  # before the first step
+        self.status = Status("", console=console)  # shown before the first step
 
     def __call__(self, event: Event) -> None:
         """Update the dashboard and print messages above it."""

@@ -1,7 +1,8 @@
-"""Training events: data that displays, the log, TensorBoard and the report consume.
+"""Training events: the data for displays, the log, TensorBoard and the report.
 
 `log.jsonl` stores the fields of `Notice`, `StepDone`, `Validated`, `RolledBack` and `Finished`
-under these names; do not rename them. Only `Validated.scores` is stored differently (`log.py`).
+under their names, so do not rename them. Only `Validated.scores` has another form in the log (see
+`log.py`).
 """
 
 from collections.abc import Mapping
@@ -52,12 +53,12 @@ class StepDone:
     steps: int  # total steps of the run
     epoch: int
     loss: float  # nats per target token, with label smoothing
-    learning_rate: float  # learning rate of the first optimizer: Muon, or AdamW without Muon
+    learning_rate: float  # of Muon if the run uses it, otherwise of AdamW
     n_words: int  # target tokens
     n_tokens: int  # source and target positions, without padding
     n_positions: int  # with padding
     seconds: float
-    memory: int = 0  # peak bytes so far, on the GPU if there is one
+    memory: int = 0  # peak memory use so far in bytes, on the GPU if there is one
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Validated:
-    """Results of one validation on the dev set, or on several combined by `train.dev_rule`."""
+    """Results of a validation on one dev set, or on several combined by `train.dev_rule`."""
 
     step: int
     loss: float  # nats per target token, without label smoothing
@@ -79,7 +80,7 @@ class Validated:
     is_best: bool
     seconds: float
     samples: tuple[Sample, ...] = ()
-    sets: tuple[SetScores, ...] = ()  # of each dev set; empty if there is only one
+    sets: tuple[SetScores, ...] = ()  # one entry per dev set; empty if there is only one
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ class Resumed:
     """A stopped or killed run resumes. Not logged."""
 
     step: int  # last step of the checkpoint
-    history: tuple[StepDone | Validated | RolledBack, ...] = ()  # logged events up to `step`
+    history: tuple[StepDone | Validated | RolledBack, ...] = ()  # events in the log up to `step`
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,7 @@ class Preparing:
 
     activity: str  # "reading", "encoding"
     n_pairs: int  # pairs done
-    share: float | None  # completed fraction of the work; None if not known
+    share: float | None  # completed fraction of the work; None: unknown
     seconds: float  # since the start of the activity
 
 
@@ -137,7 +138,7 @@ class Finished:
     reason: str
     weights: str  # origin: "step 1200", "the mean of steps 800, 1000 and 1200"
     data: str = ""  # digest of the training and dev pairs
-    sets: Mapping[str, float] = field(default_factory=dict)  # BLEU of each dev set, if several
+    sets: Mapping[str, float] = field(default_factory=dict)  # BLEU by dev set, if several
 
 
 Event = (

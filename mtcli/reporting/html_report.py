@@ -35,7 +35,7 @@ from mtcli.reporting.run_charts import (
 def report_html(
     entries: Sequence[Mapping[str, Any]], config_yaml: str, environment: Mapping[str, str]
 ) -> str:
-    """Return the report on a run, finished or not, from the entries of its log."""
+    """Return the report on a finished or unfinished run, built from the entries of its log."""
     kept = expand_sets(drop_undone_entries(entries))
     setup = list(takewhile(lambda entry: entry.get("event") == "notice", kept))
     messages = select_entries(kept[len(setup) :], "notice")
@@ -63,7 +63,7 @@ class Headline:
     """Header of the report: state, progress and the most important numbers."""
 
     state: str
-    share: str  # completed part of the steps, such as 40.0%
+    share: str  # completed fraction of the steps, such as 40.0%
     progress: str
     time_span: str
     tiles: Sequence[Tile]
@@ -76,7 +76,7 @@ def summarize_run(entries: Sequence[LogEntry]) -> Headline:
     step = max((finite_number(entry, "step") or 0 for entry in training), default=0)
     total = max((finite_number(entry, "steps") or 0 for entry in training), default=0)
     share = max(0.0, min(1.0, step / total)) if total else 0.0
-    progress = f"step {step:,.0f}{f' of {total:,.0f}' if total else ''}" if step else "no step yet"
+    progress = f"step {step:,.0f}{f' of {total:,.0f}' if total else ''}" if step else "no steps yet"
     return Headline(
         state="finished" if finished else "training",
         share=f"{share:.1%}",
@@ -98,7 +98,7 @@ def best_validation(entries: Sequence[LogEntry]) -> LogEntry | None:
 
 
 def _outcome(entries: Sequence[LogEntry]) -> str:
-    """Return the reason why the run ended and the origin of its weights; empty while it trains."""
+    """Return why the run ended and the origin of its weights; an empty string during training."""
     last = (select_entries(entries, "finished") or [{}])[-1]
     reason, weights = last.get("reason"), last.get("weights")
     reason_text = f" ({reason})" if reason else ""
@@ -117,7 +117,7 @@ def _time_span(entries: Sequence[LogEntry]) -> str:
 
 
 def _dev_tiles(entries: Sequence[LogEntry]) -> list[Tile]:
-    """Return the scores of the final weights, or those of the best validation so far."""
+    """Return tiles with the scores of the final weights, or of the best validation so far."""
     best = best_validation(entries)
     if best is None:
         return []
@@ -151,7 +151,7 @@ def _latest(points: Sequence[Point]) -> float | None:
 
 
 def _tile(name: str, value: float | None, form: str, note: str) -> list[Tile]:
-    """Return a number with its name and a note; an empty list if there is no number."""
+    """Return a list with one tile; an empty list if `value` is None."""
     return [] if value is None else [Tile(name, f"{value:{form}}", note)]
 
 
@@ -206,7 +206,7 @@ _MAX_CHARACTERS = 400  # per text: early checkpoints may output very long transl
 
 @dataclass(frozen=True)
 class SampleVersion:
-    """A translation and the range of consecutive validations that output it."""
+    """A translation and the first and last of the consecutive validations that produced it."""
 
     first_step: float
     last_step: float
@@ -215,7 +215,7 @@ class SampleVersion:
 
 @dataclass(frozen=True)
 class ShownVersion:
-    """A translation with its steps; `segments` are (text, is in the reference) pairs."""
+    """A translation with its steps; `segments` are (text, is_match) pairs."""
 
     steps: str
     segments: Sequence[tuple[str, bool]]
@@ -223,7 +223,7 @@ class ShownVersion:
 
 @dataclass(frozen=True)
 class ShownSample:
-    """A sample sentence; of many versions, those in the middle are collapsed."""
+    """A sample sentence with its translations; the page collapses the `hidden` ones."""
 
     source: str
     reference: str
@@ -265,7 +265,7 @@ def _show_sample(source: str, reference: str, versions: Sequence[SampleVersion])
 
 
 def match_segments(text: str, reference: str) -> list[tuple[str, bool]]:
-    """Return `text` in segments: (words, whether they match the reference in the same order)."""
+    """Split `text` into (words, is_match) segments; matches follow the order of the reference."""
     words = _clip(text).split()
     matcher = SequenceMatcher(None, words, _clip(reference).split(), autojunk=False)
     segments, end = [], 0

@@ -1,4 +1,4 @@
-"""Charts of values with confidence intervals, one HTML row per value."""
+"""HTML charts of values with confidence intervals, with one row per value."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class PlacedInterval:
-    """An interval with its positions on the axis, in percent."""
+    """An interval with its positions on the axis in percent."""
 
     name: str
     text: str

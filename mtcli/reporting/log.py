@@ -27,7 +27,8 @@ from mtcli.reporting.messages import metric_label
 LogEntry = Mapping[str, Any]
 
 # Event names in the log. The format has no version number: readers skip unknown entries and accept
-# entries from earlier versions that lack fields. Add names and fields, but do not rename any.
+# entries from earlier versions that lack fields. New names and fields may be added, but existing
+# ones must not be renamed.
 _NAMES = {
     "Notice": "notice",
     "StepDone": "step",
@@ -74,7 +75,7 @@ class EventLog:
             os.truncate(self.path, min(size, self.path.stat().st_size))
 
     def read_finished(self) -> Finished | None:
-        """Return the `finished` event if it is the last one, that is, if the run is complete."""
+        """Return the `finished` event if it ends the log; None if the run is not complete."""
         lines = self.path.read_bytes().splitlines() if self.path.exists() else []
         last = _parse_line(lines[-1]) if lines else {}
         if last.get("event") != _NAMES["Finished"]:
@@ -107,7 +108,7 @@ def as_logged(event: Event) -> dict[str, Any]:
 
 
 def _as_fields(scores: Scores) -> dict[str, Any]:
-    """Return the log fields of a validation's scores: all values, and the BLEU signature."""
+    """Return the log fields for a validation's scores: all values, and the BLEU signature."""
     values = {name: score.value for name, score in scores.items()}
     return {**values, "signature": scores[MAIN_METRIC].signature}
 
@@ -135,7 +136,7 @@ def logged_sets(entry: LogEntry) -> list[SetScores]:
 
 
 def expand_sets(entries: Sequence[LogEntry]) -> list[LogEntry]:
-    """Return the entries with the main score of each dev set as a separate score."""
+    """Return the entries with the main score of each dev set added as a separate field."""
     label = metric_label(MAIN_METRIC)
     return [
         {
@@ -163,11 +164,13 @@ def append_bytes(path: Path, data: bytes) -> None:
 
 
 def read_events(path: Path) -> list[dict[str, Any]]:
-    """Read the entries of a log; skip incomplete lines. A missing file has no entries."""
+    """Return the entries of a log, skipping incomplete lines; empty if the file is missing."""
     try:
         lines = path.read_bytes().splitlines() if path.exists() else []
     except OSError as error:
-        raise CheckpointError(f"cannot read {path}: {error.strerror}") from error
+        raise CheckpointError(
+            f"cannot read {path}: {error.strerror}", hint="check that the file is readable"
+        ) from error
     return [event for event in map(_parse_line, lines) if event]
 
 

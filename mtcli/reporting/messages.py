@@ -7,7 +7,7 @@ from mtcli.reporting.events import Finished, Preparing, Resumed, RolledBack, Sco
 # Tab and newline are harmless; a terminal would interpret other control characters.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
-_EXAMPLE_LENGTH = 60  # characters of each sentence in an example pair
+_EXAMPLE_LENGTH = 60  # maximum number of characters per sentence in an example pair
 
 _METRIC_LABELS = {
     "bleu": "BLEU",
@@ -19,7 +19,7 @@ _METRIC_LABELS = {
 
 
 def summary_line(event: Stopped | Finished) -> str:
-    """Return the last line of a run."""
+    """Return the line that is printed when a run stops or finishes."""
     if isinstance(event, Finished):
         sets = "; ".join(f"{name} {bleu:.2f}" for name, bleu in event.sets.items())
         return (
@@ -71,12 +71,12 @@ def strip_control(text: str) -> str:
 
 
 def clip_text(text: str, limit: int = 200) -> str:
-    """Truncate `text` for display: early checkpoints may output very long translations."""
+    """Shorten `text` for display, because early checkpoints may output very long translations."""
     return strip_control(text if len(text) <= limit else f"{text[:limit]}…")
 
 
 def example_text(pair: tuple[str, str] | None) -> str:
-    """Return the end of a message that shows a sentence pair; empty if there is none."""
+    """Return a suffix for a message that shows an example pair; an empty string for None."""
     if pair is None:
         return ""
     source, target = (clip_text(line, _EXAMPLE_LENGTH) for line in pair)

@@ -24,8 +24,8 @@ charts needs the asset `charts.js`:
 
 `{{ data_block("sentences", json_for_script(rows)) }}` embeds data for a script. The script reads
 it with `JSON.parse(document.getElementById("sentences").textContent)`, and must insert text only
-with `textContent`. The content security policy allows only the scripts of the page, without event
-attributes or network access. `style` attributes are allowed.
+with `textContent`. The content security policy allows only the page's own scripts and forbids event
+attributes and network access. It allows `style` attributes.
 """
 
 import base64
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _GENERATOR = '<meta name="generator" content="mtcli '
-_N_HEAD_BYTES = 500  # the start of a page, which contains the generator
+_N_HEAD_BYTES = 500  # the generator tag is within this many bytes of the start of a page
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Tile:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of strings. The first `n_text_columns` columns are left-aligned, the others right."""
+    """A table of strings: `n_text_columns` left-aligned columns, then right-aligned columns."""
 
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -113,7 +113,9 @@ def check_page_path(path: Path) -> None:
     if not path.exists():
         return
     if not path.is_file():
-        raise DataError(f"cannot write {path}: it is not a regular file")
+        raise DataError(
+            f"cannot write {path}: it is not a regular file", hint="choose another file name"
+        )
     with path.open("rb") as file:
         head = file.read(_N_HEAD_BYTES)
     if head and _GENERATOR.encode() not in head:
@@ -150,7 +152,7 @@ def _read_asset(name: str) -> "Markup":
 
 
 def _content_hash(script: str) -> str:
-    """Return the hash with which a content security policy allows an inline script."""
+    """Return the hash that a content security policy needs to allow an inline script."""
     return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 

@@ -9,7 +9,7 @@ _MIN_SECONDS = 0.2  # between two events
 
 
 class PreparationProgress:
-    """Callable that reports progress to `listener` as events, at a limited rate."""
+    """Callable that sends progress events to `listener` at a limited rate."""
 
     def __init__(self, listener: Callable[[Preparing], None]) -> None:
         self._listener = listener

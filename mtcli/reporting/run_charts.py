@@ -8,7 +8,7 @@ from mtcli.reporting.charts import Chart, Curve, Marker, Point
 from mtcli.reporting.log import LogEntry, finite_number, logged_scores, select_entries
 from mtcli.reporting.messages import metric_label
 
-_SMOOTHING_FRACTION = 100  # the smoothing window extends by 1/100 of all points on each side
+_SMOOTHING_FRACTION = 100  # the smoothing window extends to each side by 1/100 of all points
 _MIN_WINDOW = 4
 _SCORE_COLORS = ("green", "purple", "orange", "blue")
 
@@ -137,7 +137,7 @@ def _learning_rate_chart(
 ) -> Chart:
     rates = _field_points(steps, "learning_rate")
     highest = max((rate for _, rate in rates), default=0.0)
-    # The log has only the rate of the first optimizer: Muon's, which updates the layers' matrices.
+    # With Muon, the log has only Muon's rate, which applies to the weight matrices of the layers.
     scope = " of Muon (layer matrices)" if optimizer == "muon" else ""
     return Chart(
         title="Learning rate",
@@ -173,7 +173,7 @@ def _padding_chart(steps: Sequence[LogEntry], markers: Sequence[Marker]) -> Char
 
 
 def _smoothed_curves(label: str, points: Sequence[Point], color: str) -> list[Curve]:
-    """Return the raw values as a faint curve, and the smoothed curve in front of it."""
+    """Return a faint curve of the raw values, and the smoothed curve that is drawn over it."""
     return [Curve(label, points, color, is_faint=True), Curve(label, smooth(points), color)]
 
 

@@ -8,7 +8,7 @@ from mtcli.reporting.events import Event, RolledBack, StepDone, Validated
 
 
 class TensorBoard:
-    """Listener that writes event files; a step that is repeated replaces its earlier values."""
+    """Listener that writes event files; the values of a repeated step replace the earlier ones."""
 
     def __init__(self, directory: Path) -> None:
         try:

@@ -1,1 +1,1 @@
-"""Analysis of translations: problems that a single score does not show."""
+"""Analysis of translations for problems that a single score does not show."""

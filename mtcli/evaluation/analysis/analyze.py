@@ -23,10 +23,10 @@ from mtcli.evaluation.results import SystemResult, TestSet
 from mtcli.evaluation.scores import build_metrics, extract_statistics, resolve_tokenizer
 
 _METRICS = ("bleu", "chrf")
-_N_DIFFERENCES = 10  # at most this many better lines, and this many worse lines
+_N_DIFFERENCES = 10  # maximum number of better lines, and of worse lines
 _NO_COUNTS = (
-    "no word frequencies: there is no model with word counts; specify the training corpus with "
-    "--train-corpus"
+    "no word frequencies: no model has saved word counts; to count words, specify the training "
+    "corpus with --train-corpus"
 )
 
 
@@ -38,9 +38,9 @@ def analyze(
 ) -> Analysis:
     """Analyze the translations of `systems`.
 
-    `training` adds results by word frequency and, if it has lines, exact matches with the training
-    data. `options` are the metric options of the evaluation; groups and sentences are always
-    scored with BLEU and chrF.
+    With `training`, the analysis includes results by word frequency and, if `training` has lines,
+    exact matches with the training corpus. `options` are the metric options of the evaluation, but
+    groups and sentences are always scored with BLEU and chrF.
     """
     options, _ = resolve_tokenizer(
         replace(options or MetricOptions(), metrics=_METRICS), test_set.languages.target
@@ -181,7 +181,7 @@ def _sentence_bleu(metric: Any, row: Sequence[float]) -> float:
 
 
 def _largest_differences(baseline: SystemAnalysis, system: SystemAnalysis) -> LargestDifferences:
-    """Return the lines whose sentence chrF differs most between two systems."""
+    """Return the lines with the largest differences in sentence chrF between two systems."""
     differences = [
         theirs.scores["chrf"] - ours.scores["chrf"]
         for ours, theirs in zip(baseline.sentences, system.sentences, strict=True)

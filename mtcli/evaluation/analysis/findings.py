@@ -9,7 +9,7 @@ from mtcli.evaluation.analysis.items import KINDS, ItemChange, compare_items, fi
 
 _MIN_REPEATS = 4  # consecutive occurrences of a phrase
 _MAX_PHRASE = 8  # words
-_CHARACTER_LOOP = re.compile(r"(\S.{0,7}?)\1{7,}")  # without word boundaries: "hahahahahahahaha"
+_CHARACTER_LOOP = re.compile(r"(\S.{0,7}?)\1{7,}")  # repetition without spaces: "hahahahahahahaha"
 _SHORT, _LONG, _TRUNCATED = 0.5, 2.0, 0.8  # output length / reference length
 _MIN_WORDS = 4  # length ratios are not meaningful for shorter references
 
@@ -32,7 +32,7 @@ class LineFindings:
 
 
 def find_problems(line: Line) -> LineFindings:
-    """Return the findings for one line that do not need the training text."""
+    """Return the findings for one line that do not depend on the training text."""
     if not line.output.strip():
         if any(not reference.strip() for reference in line.references):
             return LineFindings((), {})
@@ -42,9 +42,13 @@ def find_problems(line: Line) -> LineFindings:
 
 
 def _shape_problems(line: Line) -> Iterator[str]:
-    output = _squeeze(line.output)
-    references = [_squeeze(reference) for reference in line.references]
-    if line.source is not None and output == _squeeze(line.source) and output not in references:
+    output = _collapse_whitespace(line.output)
+    references = [_collapse_whitespace(reference) for reference in line.references]
+    if (
+        line.source is not None
+        and output == _collapse_whitespace(line.source)
+        and output not in references
+    ):
         yield "copied"
     n_words = len(split_words(output))
     lengths = [len(split_words(reference)) for reference in references]
@@ -86,5 +90,5 @@ def is_loop(text: str) -> bool:
     return _CHARACTER_LOOP.search(text) is not None
 
 
-def _squeeze(text: str) -> str:
+def _collapse_whitespace(text: str) -> str:
     return " ".join(text.split())

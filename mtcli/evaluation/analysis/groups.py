@@ -17,13 +17,13 @@ _FREQUENCY_STARTS = (0, 1, 2, 10, 100, 1000, 10_000)
 
 @dataclass(frozen=True)
 class SentenceStatistics:
-    """Statistics of each line for each metric, from which group scores are computed."""
+    """Statistics of each line for each metric; their sum gives the score of a group of lines."""
 
     metrics: Mapping[str, Any]  # sacreBLEU metrics
     rows: Mapping[str, Rows]
 
     def score(self, lines: Sequence[int]) -> dict[str, float]:
-        """Return the score of a group of lines by metric."""
+        """Return the scores of a group of lines by metric."""
         return {
             name: float(metric._aggregate_and_compute([self.rows[name][i] for i in lines]).score)
             for name, metric in self.metrics.items()
@@ -40,27 +40,27 @@ class SentenceStatistics:
         )
 
     def group_by_length(self, lines: Sequence[str]) -> tuple[GroupScore, ...]:
-        """Return scores by number of words."""
+        """Return the scores of the lines, grouped by number of words."""
         keys = [bisect_right(_LENGTH_STARTS, len(split_words(line))) - 1 for line in lines]
         return self.group(keys, lambda key: _label(_LENGTH_STARTS, key))
 
     def group_by_frequency(
         self, references: Sequence[str], counts: Mapping[str, float]
     ) -> tuple[GroupScore, ...]:
-        """Return scores by training frequency of the rarest word of the reference."""
+        """Return the scores of the lines, grouped by frequency of the rarest reference word."""
         rarest = (min((counts[w] for w in split_words(r)), default=0) for r in references)
         return self.group([*map(frequency_class, rarest)], FREQUENCY_LABELS.__getitem__)
 
     def group_by_document(self, documents: Sequence[str]) -> tuple[GroupScore, ...]:
-        """Return scores by document, in the order of the test set."""
+        """Return the scores of each document, in the order of the test set."""
         order = {document: i for i, document in enumerate(dict.fromkeys(documents))}
         names = list(order)
         return self.group([order[document] for document in documents], names.__getitem__)
 
 
 def frequency_class(count: float) -> int:
-    """Return the index of the frequency class of a word."""
-    # Counts estimated from a sample are 0 or at least 1, so class 0 has only unseen words.
+    """Return the frequency class of a word with this training count, as an index of the labels."""
+    # Counts estimated from a sample are 0 or at least 1, so class 0 contains only unseen words.
     return bisect_right(_FREQUENCY_STARTS, count) - 1
 
 
@@ -78,7 +78,7 @@ FREQUENCY_LABELS = tuple(_label(_FREQUENCY_STARTS, i) for i in range(len(_FREQUE
 def word_recall(
     references: Sequence[str], outputs: Sequence[str], counts: Mapping[str, float]
 ) -> tuple[WordRecall, ...]:
-    """Return the recall and precision of words, by training frequency."""
+    """Return the recall and precision of words by training frequency."""
     in_reference: Counter[int] = Counter()
     in_output: Counter[int] = Counter()
     in_both: Counter[int] = Counter()

@@ -35,7 +35,7 @@ _MIN_NAME = 3  # letters; shorter words such as "In" are often the same in two l
 
 @dataclass(frozen=True)
 class ItemChange:
-    """Number of expected, lost and invented items of one kind in one sentence."""
+    """Counts of expected, lost, output and invented items of one kind in one sentence."""
 
     n_expected: int = 0
     n_lost: int = 0
@@ -46,11 +46,11 @@ class ItemChange:
 def compare_items(
     kind: str, source: str | None, references: Sequence[str], output: str
 ) -> ItemChange:
-    """Compare the items of an output with those of its source and references.
+    """Count the expected, lost and invented items of one kind in an output.
 
-    An item is expected if the source and all references have it, and invented if none of them
-    has it. A correct translation may add or omit other items. Without a source, items are compared
-    only with the references.
+    An item is expected if the source and all references contain it, and invented if none of them
+    does. All other items are optional in a correct translation. Without a source, only the
+    references count.
     """
     inputs = [*references] if source is None else [source, *references]
     if kind == "name":
@@ -64,10 +64,10 @@ def compare_items(
 
 
 def _compare_names(inputs: Sequence[str], references: Sequence[str], output: str) -> ItemChange:
-    """Compare names: words with a capital letter that are spelled alike in source and references.
+    """Count names: capitalized words that are spelled the same in the source and all references.
 
-    In some languages, every noun has a capital letter, so only abbreviations (words with two or
-    more capital letters) can be invented.
+    Some languages capitalize every noun, so only abbreviations (words with two or more capital
+    letters) count as invented.
     """
     names = [{word for word in _words(text) if _is_name(word)} for text in inputs]
     expected = reduce(and_, names) if names else set()
@@ -109,12 +109,12 @@ def _urls(text: str) -> Counter[str]:
 
 
 def _without_urls(text: str) -> str:
-    """Return a text without URLs; punctuation after a URL is kept."""
+    """Remove URLs from a text, but keep the punctuation after them."""
     return _URL.sub(lambda match: f" {match[0][len(match[0].rstrip(_URL_END)) :]}", text)
 
 
 def _punctuation(text: str) -> Counter[str]:
-    """Count the punctuation marks that most languages use alike."""
+    """Count the punctuation marks that most languages use in the same way."""
     text = _without_urls(text).rstrip()
     marks = Counter(_MARKS[c] for c in text if c in _MARKS and _MARKS[c] not in _FINAL_MARKS)
     last = _MARKS.get(text.rstrip(_CLOSING)[-1:])

@@ -1,14 +1,14 @@
-"""Results of an analysis, as plain data for `dataclasses.asdict`."""
+"""Results of an analysis, as plain dataclasses that `asdict` converts to JSON data."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-# Findings for one sentence, in the order of the tables.
+# Kinds of findings for a sentence, in the order in which tables list them.
 FINDINGS: Mapping[str, str] = {
     "empty": "no output",
     "copied": "the output equals the source, and no reference does",
     "truncated": "no final punctuation, and under 80% of the reference length",
-    "repetitive": "repeats a phrase, four or more times in a row",
+    "repetitive": "a phrase occurs four or more times in a row",
     "too-short": "under half the reference length",
     "too-long": "over twice the reference length",
     "number-lost": "a number in both source and reference is missing",
@@ -35,13 +35,13 @@ class FindingCount:
 
 @dataclass(frozen=True)
 class ItemCount:
-    """Numbers, names, URLs or punctuation marks in the outputs of a system."""
+    """Counts of one kind of item in the outputs of a system."""
 
     kind: str  # "number", "name", "url", "punctuation"
     n_expected: int  # in both source and reference
-    n_lost: int  # of the expected ones
-    n_output: int
-    n_invented: int  # of those in the output
+    n_lost: int  # expected, but not in the output
+    n_output: int  # in the output
+    n_invented: int  # in the output, but in neither source nor reference
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,9 @@ class WordRecall:
 
     label: str  # training frequency, such as "10-99"
     n_reference: int
-    recall: float  # share of the reference words that the output has
+    recall: float  # share of the reference words that the output contains
     n_output: int
-    precision: float  # share of the output words that the reference has
+    precision: float  # share of the output words that the reference contains
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class SystemAnalysis:
     by_length: tuple[GroupScore, ...]  # by number of source words
     by_frequency: tuple[GroupScore, ...]  # by training frequency of the rarest reference word
     by_document: tuple[GroupScore, ...]
-    by_training: tuple[GroupScore, ...]  # sources that do or do not occur in training
+    by_training: tuple[GroupScore, ...]  # by whether the source occurs in training
     word_recall: tuple[WordRecall, ...]
     matches: TrainingMatches | None
     sentences: tuple[Sentence, ...]
@@ -102,7 +102,7 @@ class SystemAnalysis:
 
 @dataclass(frozen=True)
 class LargestDifferences:
-    """Lines in which a system differs most from the baseline, by sentence chrF."""
+    """Lines on which a system and the baseline differ most in sentence chrF."""
 
     system: str
     baseline: str
@@ -112,7 +112,7 @@ class LargestDifferences:
 
 @dataclass(frozen=True)
 class TrainingInfo:
-    """Training text from which the word frequencies come."""
+    """Origin and size of the training text behind the word frequencies."""
 
     origin: str  # name of a model or of a corpus
     n_pairs: int | None  # None: unknown, because the corpus is streamed

@@ -50,7 +50,7 @@ def analysis_tables(evaluation: Evaluation) -> list[AnalysisTable]:
         AnalysisTable("Length and n-gram precision", [header, *_precisions(analysis)]),
         AnalysisTable("Lines with problems", [header, *_findings(analysis)]),
         AnalysisTable(
-            "Lost: in source and reference, but not in the output. Invented: only in the output",
+            "Lost items (in source and reference, but not in the output) and invented items",
             [header, *_items(analysis)],
         ),
         _group_table("Source length in words", analysis, lambda system: system.by_length),
@@ -69,7 +69,7 @@ def analysis_tables(evaluation: Evaluation) -> list[AnalysisTable]:
 
 
 def describe_training(analysis: Analysis) -> list[str]:
-    """Return the origin of the word frequencies, and other notices."""
+    """Return lines that describe the origin of the word frequencies, and other notices."""
     return [*_training_lines(analysis.training), *analysis.notices]
 
 
@@ -132,8 +132,8 @@ def _group_table(
 
 def _document_title(analysis: Analysis) -> str:
     n_documents = len(analysis.systems[0].by_document)
-    part = f"the {_MAX_DOCUMENTS} lowest of " if n_documents > _MAX_DOCUMENTS else ""
-    return f"Documents, by chrF: {part}{n_documents:,}"
+    part = f"lowest {_MAX_DOCUMENTS} of " if n_documents > _MAX_DOCUMENTS else ""
+    return f"Documents by chrF: {part}{n_documents:,}"
 
 
 def _recall(analysis: Analysis) -> list[Row]:
@@ -225,7 +225,7 @@ def _training_lines(training: TrainingInfo | None) -> Iterator[str]:
 
 
 def _format_table(table: AnalysisTable) -> list[str]:
-    """Return the title and the rows; the first column is left-aligned, the others right."""
+    """Return the title and the rows as lines; all columns but the first are right-aligned."""
     widths = [max(map(len, column)) for column in zip(*table.rows, strict=True)]
     lines = [table.title]
     for first, *others in table.rows:

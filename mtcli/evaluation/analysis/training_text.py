@@ -15,10 +15,10 @@ from mtcli.model_dir.word_counts import load_word_counts
 
 @dataclass(frozen=True)
 class TrainingText:
-    """Training counts of the target words in a test set, and the lines that both have."""
+    """Training counts of the words in a test set, and the test lines that occur in training."""
 
     info: TrainingInfo
-    counts: Mapping[str, float]  # by word in references and outputs; estimated if from a sample
+    counts: Mapping[str, float]  # by word of the references and outputs; estimates if from a sample
     # Lines of the test set that occur in the training corpus; None: unknown.
     sources: frozenset[str] | None = None
     targets: frozenset[str] | None = None
@@ -27,7 +27,7 @@ class TrainingText:
 def read_saved_counts(
     models: Iterable[Path], test_set: TestSet, systems: Sequence[SystemResult]
 ) -> TrainingText | None:
-    """Return the word counts of the first model that has any; None if no model has."""
+    """Return the saved word counts of the first model that has any; None if no model has any."""
     for model in models:
         saved = load_word_counts(model)
         if saved is None:
@@ -42,7 +42,7 @@ def read_saved_counts(
 def read_training_corpus(
     names: Sequence[str], languages: Languages, test_set: TestSet, systems: Sequence[SystemResult]
 ) -> TrainingText:
-    """Read a training corpus; keep only words and lines of the test set and the outputs."""
+    """Return the words and lines that a training corpus shares with the test set and outputs."""
     rows = (row for name in names for row in open_corpus([name], languages).rows)
     return _scan(rows, " ".join(names), test_set, systems)
 

@@ -10,7 +10,7 @@ from mtcli.reporting.attention.maps import AttentionMap, piece_labels
 if TYPE_CHECKING:
     from mtcli.reporting.attention.maps import Floats
 
-# One character per weight, for 64 levels. `attention_map.js` has the same list.
+# One character for each of 64 levels. Keep in sync with `attention_map.js`.
 _LEVELS = np.array(list(string.ascii_uppercase + string.ascii_lowercase + string.digits + "-_"))
 
 

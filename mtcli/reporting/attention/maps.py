@@ -31,7 +31,7 @@ class AttentionMap:
     rows: Sequence[str]  # pieces that attend
     columns: Sequence[str]  # pieces that are attended to
     weights: "Floats"  # [T, S]
-    title: str = ""  # such as "cross-attention, layer 2, heads 1 and 3"
+    title: str = ""  # such as "cross-attention, layer 2, mean of heads 1 and 3"
 
     def _repr_html_(self) -> str:
         """Draw the map in a notebook."""
@@ -42,7 +42,7 @@ class AttentionMap:
 
 @dataclass(frozen=True)
 class AttentionStack:
-    """Attention weights of one kind, in all layers and heads."""
+    """Attention weights of one kind in all layers and heads."""
 
     rows: Sequence[str]  # pieces that attend; for target positions, the predicted pieces
     columns: Sequence[str]  # pieces that are attended to; for target positions, the input pieces
@@ -94,8 +94,8 @@ class SentenceAttention:
         """
         kind = self.main_kind if kind is None else kind
         if kind not in self.stacks:
-            names = " and ".join(self.stacks)
-            raise DataError(f"the model has no {KINDS[kind]}", hint=f"this model has: {names}")
+            names = " or ".join(self.stacks)
+            raise DataError(f"the model has no {KINDS[kind]}", hint=f"choose {names}")
         stack, is_main = self.stacks[kind], kind == self.main_kind
         if layer is None:
             layer = self.alignment.layer if is_main else stack.n_layers - 1

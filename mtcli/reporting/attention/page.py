@@ -23,8 +23,8 @@ _AXES = {
 def attention_page(sentences: Sequence[SentenceAttention], model_name: str) -> str:
     """Return a page with the attention maps of `sentences`.
 
-    If all heads together have more than `MAX_WEIGHTS` weights, the page has only the mean of the
-    heads of each layer. If these are still too many, it has only the map used for alignment.
+    If all heads together have more than `MAX_WEIGHTS` weights, the page shows only the mean over
+    the heads of each layer. If that is still too many, it shows only the map used for alignment.
     """
     stacks = [stack for sentence in sentences for stack in sentence.stacks.values()]
     n_by_detail = {
@@ -44,7 +44,7 @@ def attention_page(sentences: Sequence[SentenceAttention], model_name: str) -> s
 
 
 def _to_json(sentence: SentenceAttention, detail: str) -> dict[str, Any]:
-    """Return the values from which the script draws the maps of a sentence."""
+    """Return the data that `attention.js` needs to draw the maps of a sentence."""
     layer, heads, kinds = sentence.alignment.layer, list(sentence.alignment.heads), []
     default = sentence.map()
     for kind in (kind for kind in KINDS if kind in sentence.stacks):

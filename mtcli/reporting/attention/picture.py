@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 _CELL = 22  # SVG units
-_CHARACTER = 7.5  # upper estimate of the mean character width at font size 12
+_CHARACTER = 7.5  # generous estimate of the mean character width at font size 12
 _LINE = 20
 _PADDING = 16
 _MAX_TITLE = 120  # characters
@@ -34,9 +34,9 @@ class _Drawing:
     rows: Sequence[str]
     columns: Sequence[str]
     cells: Sequence[tuple[int, int, float]]  # row, column, weight
-    left: float  # of the cells
-    top: float
-    y: float  # of the map in the picture
+    left: float  # left edge of the cells
+    top: float  # top edge of the cells
+    y: float  # position of the map in the picture
 
     @classmethod
     def create(cls, attention_map: AttentionMap, y: float) -> "_Drawing":
@@ -90,7 +90,10 @@ def svg_picture(maps: Sequence[AttentionMap]) -> "Markup":
 
 
 def png_picture(maps: Sequence[AttentionMap]) -> bytes:
-    """Return a PNG picture of maps, one below the other; raise `DataError` without matplotlib."""
+    """Return a PNG picture of maps, one below the other.
+
+    Raise `DataError` if matplotlib is not installed.
+    """
     try:
         import matplotlib
         from matplotlib.backends.backend_agg import FigureCanvasAgg

@@ -60,13 +60,14 @@
   addOptions(mark, [["reference", "the reference"],
     ...(systems.length > 1 ? [["system", systems[0]]] : []), ["none", "nothing"]]);
 
-  // Scripts without spaces are divided into characters.
+  // Text in scripts without spaces is split into characters.
   const single = "\\p{Script=Han}\\p{Script=Hiragana}\\p{Script=Katakana}";
   const WORDS = new RegExp(`[${single}]|\\s+|[^\\s${single}]+`, "gu");
   const words = text => text.match(WORDS) ?? [];
   const isSpace = word => !word.trim();
 
-  // Return which words of a are in a longest common subsequence with b; null if there are too many.
+  // For each word of a, return whether a longest common subsequence of a and b contains it. Return
+  // null for long texts, because the time is quadratic.
   const commonWords = (a, b) => {
     if (a.length > MAX_WORDS || b.length > MAX_WORDS) return null;
     const width = b.length + 1, lengths = new Uint16Array((a.length + 1) * width);
