@@ -19,8 +19,8 @@ def compute_attention_maps(
 ) -> list[AttentionMap]:
     """Translate one line and return its attention map, or one map per part of a long line.
 
-    The engine provides the weights: the mean over the alignment heads, without the attention to the
-    source EOS. The source pieces include the tags in `symbols`.
+    The engine computes the weights as the mean over the alignment heads, without the weights of the
+    source EOS. The source pieces of a map include the tags in `symbols`.
     """
     import numpy as np
 
@@ -33,7 +33,7 @@ def compute_attention_maps(
         untagged = part.pieces[len(symbols) :]
         source = line if len(parts) == 1 else loaded.tokenizers.source.detokenize(untagged)
         target = replace_line_breaks(loaded.tokenizers.target.detokenize(best.pieces))
-        weights = weights.reshape(-1, n_source)  # needed if there are no target pieces
+        weights = weights.reshape(-1, n_source)  # also for an empty target
         maps.append(AttentionMap(source, target, best.pieces, part.pieces, weights))
     return maps
 

@@ -23,7 +23,7 @@ class LineAttention:
     """A line, its translation or reference, and the attention between them.
 
     A line that is longer than the training sentences is translated in parts, each with its own
-    attention. Other lines have one part. A blank line has none.
+    attention. Other lines have one part. A blank line has no parts.
     """
 
     source: str
@@ -46,7 +46,7 @@ def trace_attention(
     """
     if loaded.open_model is None:
         raise EngineError(
-            "cannot show the attention of an ensemble", hint="use the models separately"
+            "cannot show the attention of an ensemble", hint="use one of its models alone"
         )
     model = loaded.open_model()
     if reference is not None:
@@ -106,7 +106,7 @@ def _trace(
     if weights is None:
         raise EngineError(
             "the model has no attention (model.attention=none)",
-            hint="use a model with attention, such as the recipe rnn",
+            hint="use a model with attention, such as one trained with the recipe rnn",
         )
     source, rows, columns = [*pieces, EOS], [*target, EOS][:n_rows], [BOS, *target][:n_rows]
     is_decoder_only = weights.cross is None

@@ -26,7 +26,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Formats:
-    """Parses input lines and formats output lines."""
+    """Input and output formats, with options for parsing and formatting lines."""
 
     input: str = "text"
     output: str = "text"
@@ -55,7 +55,7 @@ class Formats:
         if self.output == "text":
             return candidates[0].text
         if self.output == "tsv":
-            # Pad to n_best, so that passed-through columns keep their positions.
+            # Pad to n_best so that passed-through columns keep their positions.
             missing = [_EMPTY] * (self.n_best - len(candidates))
             cells = [cell for each in (*candidates, *missing) for cell in self._cells(each)]
             return "\t".join([*cells, *line.columns])
@@ -97,14 +97,15 @@ class Formats:
         for name, value in ((self.field, source), ("prefix", prefix or "")):
             if not isinstance(value, str):
                 raise DataError(
-                    f"{place}: the field {name!r} is not a string", hint="make it a string"
+                    f"{place}: the field {name!r} is not a string",
+                    hint="put the value in double quotes",
                 )
         return Line(Request(source, prefix or "", to=self._target(fields, place)), is_valid, fields)
 
     def _target(self, fields: dict[str, Any], place: str) -> str | None:
         """Return the target language of a JSON object; None if the model has only one."""
         if not self.tags.languages:
-            return None  # in this case, a field `to` is passed through like any other
+            return None  # the field `to` is passed through like any other field
         to = fields.get("to", self.to)
         try:
             self.tags.symbols(to)

@@ -22,7 +22,7 @@ _MAX_BEAM_ROWS = 1024  # per batch
 _MAX_PERIOD = 8
 _MIN_REPEATS = 4
 _MIN_REPEATED_LENGTH = 12
-_MIN_DUPLICATES = 9  # minimum in a repetitive translation: 3 distinct pieces, 4 times each
+_MIN_DUPLICATES = 9  # fewest that a repetition can have: 3 distinct pieces, 4 times each
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Translation:
 
     text: str
     score: float  # log-probability / length**length_penalty; summed over the parts of a split line
-    alignment: Alignment | None = None  # None: not requested, or no attention
+    alignment: Alignment | None = None  # None: not requested, or the model has no attention
     n_parts: int = 1  # above 1: the line was too long and was translated in parts
     is_truncated: bool = False  # reached the length limit before EOS
     is_repetitive: bool = False  # repeats itself although the source does not
@@ -62,7 +62,7 @@ class LineTranslator:
         self.tokenizers = loaded.tokenizers
         self.max_pieces = loaded.max_pieces
         self.options = loaded.search  # default search options of the model
-        self.tags = loaded.tags  # target languages and tags to choose from
+        self.tags = loaded.tags  # target languages and tags that the model supports
         self.to, self.tag = to, tag  # defaults for requests without these fields
         if to or tag:
             self.tags.check(to, tag)
@@ -75,7 +75,7 @@ class LineTranslator:
         return [line for group in self.translate_groups([requests], options) for line in group]
 
     def symbols(self, request: Request) -> Symbols:
-        """Return the tags in front of the source of `request`; raise `EngineError` if invalid."""
+        """Return the tags that precede the source; raise `EngineError` if they are not valid."""
         return self.tags.symbols(request.to or self.to, request.tag or self.tag)
 
     def check(self, options: SearchOptions) -> None:
@@ -84,7 +84,8 @@ class LineTranslator:
         if n_positions is not None and options.max_length > n_positions:
             raise EngineError(
                 f"max_length={options.max_length} exceeds the model's {n_positions} positions",
-                hint="use a smaller --max-length, or --engine torch (unless positions are learned)",
+                hint="use a smaller --max-length or, unless the model has learned positions, "
+                "--engine torch",
             )
 
     def translate_groups(
@@ -108,7 +109,7 @@ class LineTranslator:
 
 
 class _Group(Group[list[Translation]]):
-    """Lines to translate; duplicates are translated once."""
+    """Lines to translate together; duplicates are translated only once."""
 
     def __init__(
         self,
@@ -159,7 +160,7 @@ class _Group(Group[list[Translation]]):
     def batches(self) -> Iterator[list[int]]:
         """Yield batches as indices into `sources`: sources of similar length, longest first.
 
-        All rows of a batch have the same limit, and either all of them have a prefix or none does.
+        All rows of a batch have the same length limit, and either all or none have a prefix.
         The result of a row therefore does not depend on the other rows of its batch, except with a
         shortlist, which contains the candidates for all sources in the batch.
         """
@@ -172,7 +173,7 @@ class _Group(Group[list[Translation]]):
                 yield batch
                 batch = []
             if not batch:
-                # Also limit the rows: each beam needs memory for logits over the vocabulary.
+                # Also limit the number of rows: each beam needs memory for vocabulary-sized logits.
                 max_rows = min(self.batch_tokens // (keys[row][2] + 1), _MAX_BEAM_ROWS // n_beams)
             batch.append(row)
         if batch:
@@ -211,7 +212,7 @@ class _Group(Group[list[Translation]]):
     def _to_translation(self, source: Source, scored: ScoredPieces, text: str) -> Translation:
         attention = scored.attention if self.options.with_alignment else None
         pieces = source.pieces[source.n_tags :]
-        if attention is not None and source.n_tags:  # no word is aligned with a tag
+        if attention is not None and source.n_tags:  # tags are not words
             attention = [weights[source.n_tags :] for weights in attention]
         return Translation(
             text,
@@ -239,7 +240,7 @@ class _Group(Group[list[Translation]]):
 
 
 def join_parts(parts: Sequence[LinePart], translations: Sequence[Translation]) -> Translation:
-    """Join the translations of the parts of a line, one per part, into one translation."""
+    """Join the translations of the parts of a line into one translation."""
     if len(parts) == 1:
         return translations[0]
     text, links, n_source = "", list[tuple[int, int]](), 0
@@ -261,7 +262,7 @@ def join_parts(parts: Sequence[LinePart], translations: Sequence[Translation]) -
 
 
 def _drop_invalid_links(translation: Translation, n_source: int) -> Alignment | None:
-    """Keep only links between words that `str.split` finds; the tokenizer may find more words."""
+    """Drop links to words that `str.split` does not find: the tokenizer may find more words."""
     if translation.alignment is None:
         return None
     n_target = len(translation.text.split())

@@ -48,7 +48,7 @@ def run_groups(groups: Iterable[Group[ResultT] | None], n_parallel: int) -> Iter
             for wait in group.start_batches():
                 pending.append(wait)
                 _finish(pending, _QUEUED_PER_WORKER * n_parallel)
-            # Groups of blank lines have no batches, so the queue needs a limit of its own.
+            # Groups of blank lines have no batches, so the queue needs its own limit.
             if len(queue) > _MAX_QUEUED_GROUPS:
                 _finish(pending, 0)
         while queue and queue[0].is_done:

@@ -48,7 +48,7 @@ class ScoreFormat:
 
 
 def format_totals(totals: ScoreTotals) -> str:
-    """Return one line with the totals, for example for standard error."""
+    """Return the totals as one line of text."""
     n_scored = totals.n_pairs - totals.n_overlong
     pairs = "1 pair" if n_scored == 1 else f"{n_scored:,} pairs"
     return (
@@ -75,7 +75,7 @@ def totals_to_json(totals: ScoreTotals) -> str:
 
 
 def notices(totals: ScoreTotals, max_pieces: int) -> Iterator[str]:
-    """Yield a message for each kind of pair that needs a warning."""
+    """Yield warnings about overlong pairs and blank pairs, if there are any."""
     if totals.n_overlong:
         yield (
             f"{totals.n_overlong} of {totals.n_pairs} pairs have a source or target with more than "

@@ -104,7 +104,8 @@ class PairScorer:
     ) -> None:
         self.engine, self.tokenizers = loaded.engine, loaded.tokenizers
         self.symbols = loaded.tags.symbols(to, tag)  # tags in front of every source
-        # Twice the engine's limit: this one includes target positions, the engine's does not.
+        # Twice the engine's default, which counts only source positions: scoring also counts
+        # target positions.
         self.batch_tokens = batch_tokens or 2 * loaded.engine.batch_tokens
         self.max_pieces = _choose_max_pieces(loaded, max_pieces)
 
@@ -133,7 +134,7 @@ def _choose_max_pieces(loaded: LoadedEngine, wanted: int | None) -> int:
     if wanted is not None and limit is not None and wanted > limit:
         raise EngineError(
             f"max_pieces={wanted} exceeds the model's limit of {limit}",
-            hint=f"use at most {limit}, or --engine torch (unless positions are learned)",
+            hint=f"use at most {limit} or, unless the model has learned positions, --engine torch",
         )
     return wanted or min(loaded.search.max_length, limit or loaded.search.max_length)
 

@@ -39,8 +39,8 @@ class LinePart:
 def split_line(pieces: Sequence[str], max_pieces: int) -> list[LinePart]:
     """Split the pieces of a line into parts of at most `max_pieces`.
 
-    A line with more pieces is split at every sentence boundary. A sentence that is still too
-    long is split at the best boundary in the second half of the allowed length.
+    A longer line is split at every sentence boundary. A sentence that is still too long is split at
+    the best boundary in the second half of the allowed length.
     """
     if len(pieces) <= max_pieces:
         return [LinePart(tuple(pieces), is_inside_word=False)] if pieces else []
@@ -70,7 +70,7 @@ def separator(before: str, after: str, *, is_inside_word: bool) -> str:
 
 
 def replace_line_breaks(text: str) -> str:
-    """Return `text` on one line; byte pieces may have formed a line break."""
+    """Replace line breaks, which byte pieces can form, with spaces."""
     return text if text.isprintable() else " ".join(text.splitlines())
 
 

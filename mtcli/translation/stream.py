@@ -45,7 +45,7 @@ class Progress:
         self._groups.append(_GroupSize(n_lines, size))
 
     def advance(self, n_lines: float) -> None:
-        """Add `n_lines` translated lines (possibly a fraction), and complete groups in order."""
+        """Add translated lines (`n_lines` may be a fraction) and complete groups in order."""
         self._n_in_group += n_lines
         while self._groups and self._n_in_group > self._groups[0].n_lines - _ROUNDING:
             group = self._groups.popleft()

@@ -1,4 +1,4 @@
-"""Line input and output: read groups of lines from files, pipes and terminals; write lines."""
+"""Line input and output: read groups of lines from files, pipes or terminals, and write lines."""
 
 import os
 import signal
@@ -124,7 +124,7 @@ class Output:
             self._remove_partial_line(data[:n_written])
             raise DataError(
                 f"cannot write {self.name}: {error.strerror}",
-                hint="check the disk; the lines that are already in the file are complete",
+                hint="check that the disk has free space; lines already in the file are complete",
             ) from error
 
     def _remove_partial_line(self, written: bytes) -> None:

@@ -1,4 +1,4 @@
-"""`Translator`, the Python interface for translating, scoring and attention."""
+"""`Translator`, the Python interface for translation, scoring and attention."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -14,7 +14,7 @@ from mtcli.translation.scoring import Pair, PairScore, PairScorer, pair_groups
 
 
 class Translator(LineTranslator):
-    """A model directory, loaded for translation:
+    """A trained model, loaded from its directory:
 
         translator = Translator("my-model")
         translator.translate(["Hello."])
@@ -85,7 +85,7 @@ class Translator(LineTranslator):
         model's `search.max_length` has no tokens, and its score is minus infinity.
         """
         if isinstance(sources, str) or isinstance(targets, str):
-            raise TypeError("sources and targets must be lists of strings, not one string")
+            raise TypeError("sources and targets must be lists of strings, not single strings")
         pairs = (
             Pair(_without_line_end(source), _without_line_end(target))
             for source, target in zip(sources, targets, strict=True)

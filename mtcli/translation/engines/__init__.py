@@ -26,7 +26,7 @@ class LoadedEngine:
     max_pieces: int  # longest source in training; longer lines are split
     search: SearchOptions  # default search options of the model
     open_model: Callable[[], "TranslationModel[Any]"] | None = None  # None: ensemble
-    tags: ModelTags = ModelTags()  # target languages and tags to choose from
+    tags: ModelTags = ModelTags()  # target languages and tags that the model supports
 
 
 def open_engine(model: Path, options: EngineOptions, ensemble: Sequence[Path] = ()) -> LoadedEngine:
@@ -37,8 +37,8 @@ def open_engine(model: Path, options: EngineOptions, ensemble: Sequence[Path] = 
     is_ct2_required = options.engine == "ctranslate2"
     if options.engine == "torch" or ensemble or options.device.startswith("mps"):
         if is_ct2_required:
-            what = "an ensemble" if ensemble else f"the device {options.device}"
-            raise EngineError(f"CTranslate2 cannot use {what}", hint="use --engine torch")
+            unsupported = "an ensemble" if ensemble else f"the device {options.device}"
+            raise EngineError(f"CTranslate2 cannot use {unsupported}", hint="use --engine torch")
         return _open_torch(model, options, ensemble)
     from mtcli.export.directory import NotExportableError
     from mtcli.translation.engines.ct2 import open_ct2  # imports ctranslate2

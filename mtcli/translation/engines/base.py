@@ -15,7 +15,7 @@ class Source:
 
     pieces: tuple[str, ...]
     prefix: tuple[str, ...] = ()  # forced start of the translation
-    n_tags: int = 0  # number of tags, which are the first pieces
+    n_tags: int = 0  # number of tags at the start of `pieces`
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,10 @@ TokenScores = list[list[float]]  # for each pair, the log-probability of each pi
 
 
 class Engine(ABC):
-    """Runs a model. All sources in a batch must have the same `SearchOptions.limit`."""
+    """Backend that runs a model.
+
+    All sources in a batch must have the same `SearchOptions.limit`.
+    """
 
     name: ClassVar[str] = ""  # as in `config.search.ENGINES`
     n_bytes = 0  # size of the weights
@@ -54,7 +57,7 @@ class Engine(ABC):
 
     @abstractmethod
     def score(self, pairs: list[PiecePair]) -> TokenScores:
-        """Return the log-probabilities of the pieces of each translation, followed by EOS."""
+        """Return the log-probabilities of the pieces and of EOS for each translation."""
 
     def submit_scoring(self, pairs: list[PiecePair]) -> Callable[[], TokenScores]:
         """Start scoring `pairs`; return a function that waits for the result."""

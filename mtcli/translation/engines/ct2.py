@@ -94,7 +94,7 @@ class Ct2Engine(Engine):
         return partial(self._collect, pending, sources, options)
 
     def score(self, pairs: list[PiecePair]) -> TokenScores:
-        """Return the log-probabilities of the pieces of each translation, followed by EOS."""
+        """Return the log-probabilities of the pieces and of EOS for each translation."""
         return self.submit_scoring(pairs)()
 
     def submit_scoring(self, pairs: list[PiecePair]) -> Callable[[], TokenScores]:
@@ -128,8 +128,8 @@ class Ct2Engine(Engine):
     def _add_attention(self, sources: list[Source], n_best: NBest) -> NBest:
         """Return `n_best` with attention, computed by forced decoding of each hypothesis.
 
-        Beam search can also return attention, but CTranslate2 4.8 then mixes up the first rows of
-        the sentences in a batch.
+        Beam search can also return attention, but CTranslate2 4.8 then mixes up the first attention
+        rows of the sentences in a batch.
         """
         pairs = [(s, h) for s, best in zip(sources, n_best, strict=True) for h in best if h.pieces]
         results = self._model.translate_batch(
@@ -268,7 +268,7 @@ def _choose_device(name: str) -> str:
     n_devices = 1 if kind == "cpu" else ctranslate2.get_cuda_device_count() if kind == "cuda" else 0
     if not (index or "0").isdigit() or int(index or 0) >= n_devices:
         raise EngineError(
-            f"CTranslate2 cannot use {name!r} here",
+            f"CTranslate2 cannot use {name!r} on this machine",
             hint="use auto, cpu, cuda or cuda:N, or try --engine torch",
         )
     return name

@@ -52,14 +52,14 @@ class TorchEngine(Engine):
     def search(self, sources: list[Source], options: SearchOptions, limit: int) -> NBest:
         """Return the n-best list of each source, with at most `limit` pieces per target.
 
-        If memory runs out, the batch is split in half and searched again.
+        If memory runs out, the batch is searched in two halves.
         """
         return _split_if_out_of_memory(lambda part: self._search(part, options, limit), sources)
 
     def score(self, pairs: list[PiecePair]) -> TokenScores:
-        """Return the log-probabilities of the pieces of each translation, followed by EOS.
+        """Return the log-probabilities of the pieces and of EOS for each translation.
 
-        If memory runs out, the batch is split in half and scored again.
+        If memory runs out, the batch is scored in two halves.
         """
         return _split_if_out_of_memory(self._score, pairs)
 
@@ -132,7 +132,7 @@ class TorchEngine(Engine):
         if weights is None:
             raise EngineError(
                 "the model has no attention (model.attention=none)",
-                hint="omit --alignment, or use a model with attention, such as the recipe rnn",
+                hint="omit --alignment, or use a model with attention",
             )
         result: list[list[Sequence[Sequence[float]]]] = [[] for _ in n_best]
         for k, (i, hypothesis) in enumerate(pairs):
