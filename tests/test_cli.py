@@ -183,7 +183,7 @@ MISTAKES = {
         lambda path: write_file(path / "model" / "config.yaml", "format: 1\nmtcli: 0\ndata: ["),
         ["--fresh"],
         "{path}/model/config.yaml is damaged: line 3, column 8: expected",
-        "hint: copy it again; to retrain, remove {path}/model",
+        "hint: copy the file again, or retrain: remove {path}/model",
     ),
     "something else in --out": (
         lambda path: ((path / "model").mkdir(), (path / "model" / "thesis.tex").touch()),
@@ -203,7 +203,7 @@ MISTAKES = {
     "no such device": (
         keep,
         ["--set", "train.device=cuda:99"],
-        "torch cannot use 'cuda:99' here",
+        "torch cannot use 'cuda:99' on this machine",
     ),
 }
 
@@ -511,7 +511,7 @@ def test_info_describes_a_model(model):
         assert fact in result.stdout
 
 
-# Tests that need a real process because signals and pipes matter.
+# Tests of signals and pipes, which need a real process.
 
 MTCLI = [sys.executable, "-m", "mtcli"]
 

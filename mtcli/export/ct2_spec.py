@@ -1,4 +1,4 @@
-"""CTranslate2 specifications of mtcli models, filled with the weights."""
+"""CTranslate2 specifications of mtcli models, including their weights."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -85,7 +85,7 @@ def _decoder_only_spec(
     n_positions: int,
     alignment_heads: AlignmentHeads | None,
 ) -> tuple[Spec, Tensors]:
-    """Return a language model whose sequences consist of source and target.
+    """Return the specification of a language model whose sequences are source plus target.
 
     In a prompt, CTranslate2 adds a constant to the relative distances. This does not affect ALiBi,
     because its bias is linear in the distance, and softmax is invariant to an added constant.
@@ -121,16 +121,19 @@ class StackBuilder:
     n_positions: int
 
     def encoder(self) -> TransformerEncoderSpec:
-        """Return the encoder."""
+        """Return the specification of an encoder."""
         spec = TransformerEncoderSpec(self.stack.n, self.config.n_heads, **self._options())
         spec.embeddings[0].weight = self.tensors["source_embedding.weight"]
         bias = self._bias()
-        # The second half of the table is for keys after the query, where our bias is the same.
+        # The second half of the table is for keys after the query, which have the same bias.
         self._set_layers(spec, np.concatenate([bias, bias]))
         return spec
 
     def decoder(self, alignment: AlignmentHeads) -> TransformerDecoderSpec:
-        """Return a decoder with cross-attention; `alignment` heads are the first in their layer."""
+        """Return the specification of a decoder with cross-attention.
+
+        The `alignment` heads must be the first heads of their layer.
+        """
         n_heads = len(alignment.heads)
         is_all = n_heads == self.config.n_heads
         spec = TransformerDecoderSpec(
@@ -147,7 +150,7 @@ class StackBuilder:
         return spec
 
     def language_model(self) -> TransformerDecoderSpec:
-        """Return a decoder without cross-attention."""
+        """Return the specification of a decoder without cross-attention."""
         spec = TransformerDecoderSpec(
             self.stack.n, self.config.n_heads, with_encoder_attention=False, **self._options()
         )
@@ -242,7 +245,7 @@ class StackBuilder:
         self._set_head_norms(spec, attention)
         _set_norm(spec.layer_norm, layer.scope("self_residual.norm"))
         if self.config.positions == "relative":
-            # CTranslate2's distance is key minus query; ours is query minus key.
+            # CTranslate2 defines the distance as key minus query; mtcli, as query minus key.
             relation = attention.scope("relation")
             spec.relative_position_keys = relation["of_keys"][::-1].copy()
             spec.relative_position_values = relation["of_values"][::-1].copy()

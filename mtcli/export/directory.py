@@ -44,7 +44,7 @@ class Export:
 
 
 def open_export(model: Path, quantization: str, *, shortlist: bool | None = None) -> Export:
-    """Return the export of a model directory, after building it if necessary.
+    """Return the export of a model directory; build it first if necessary.
 
     `shortlist` controls whether the vocabulary map is used; None means the model's default.
     """
@@ -72,7 +72,7 @@ def _open(model: Path, quantization: str) -> Export:
                 return export
             raise OSError("the export changed after it was written")
         except (CheckpointError, OSError):
-            # The model directory is not writable: build in a temporary directory.
+            # The model directory may not be writable, so build in a temporary directory.
             with TemporaryDirectory() as scratch:
                 _build(model, Path(scratch), quantization)
                 if export := _load_if_fresh(model, Path(scratch), quantization):
@@ -92,7 +92,7 @@ def write_vocabulary_map(
 ) -> None:
     """Add a vocabulary map to the export of a model.
 
-    `shortlist` records whether to use the map by default; None means that it is not used.
+    `shortlist` records whether to use the map by default; with None, it is not used by default.
     """
     check_contained(model)
     directory, content = model / EXPORT, vocabulary_map.encode()
@@ -247,7 +247,7 @@ def _convert(model: Path, quantization: str) -> tuple[dict[str, bytes], Manifest
 
 
 def _check_weights(model: Path, weights: Mapping[str, Any], tokenizers: Tokenizers) -> None:
-    """Raise `CheckpointError` if weights are not finite or do not match the vocabulary."""
+    """Raise `CheckpointError` if the weights are not finite or do not match the vocabulary."""
     import numpy as np
 
     path = model / WEIGHTS
@@ -297,7 +297,7 @@ def _refresh(model: Path, manifest: Manifest) -> None:
 
 
 def _load(directory: Path, manifest: Manifest, quantization: str) -> Export | None:
-    """Return the contents of the files, or None if a checksum is wrong."""
+    """Return the export with the contents of its files, or None if a checksum is wrong."""
     files = {}
     for name, checksum in manifest.files.items():
         is_weights = name.endswith(".bin")

@@ -20,7 +20,7 @@ def quantize(spec: LayerSpec, quantization: str) -> None:
 def quantize_rows(weight: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
     """Return `weight` [rows, columns] as int8, and the scale of each row.
 
-    CPUs without VNNI add the products of two neighboring columns in 16 bits and saturate
+    CPUs without VNNI add the products of two neighboring columns in saturating 16-bit arithmetic
     (`vpmaddubsw`). CTranslate2 shifts activations to 0..255, so two neighboring weights of the same
     sign may sum to at most 128, because 255 * 128 < 2**15. The scale therefore limits this sum to 7
     bits, whereas CTranslate2's converter limits only single weights. This costs a fraction of a bit

@@ -17,7 +17,7 @@ from mtcli.data.encoding import EncodedCorpus
 from mtcli.tokenizer import Tokenizers
 
 _CHUNK = 12_000_000  # links processed at a time; they need about 300 MB
-_MAX_CHUNKS = 12  # from larger corpora, evenly spaced pairs are used
+_MAX_CHUNKS = 12  # of larger corpora, use a sample of evenly spaced pairs
 _N_ITERATIONS = 4  # iterations of the EM algorithm
 _MIN_COUNT = 0.05  # links with a lower expected count are pruned
 
@@ -29,7 +29,7 @@ _FREQUENT_SHARE = 0.1  # share of the target pieces that are candidates for ever
 _SPACE = re.compile(r"[ \t\n\r]")
 _BYTE = re.compile(r"<0x[0-9A-F]{2}>")
 
-# Overhead per output of a layer (quantization, norms, sums), in multiplications.
+# Overhead per output of a layer (quantization, norms, sums), as a number of multiplications.
 # Calibrated on the demo corpus with beam sizes 1 and 4. A model of width 128 has estimated speedups
 # of 1.22 and 1.33 (1.20 and 1.40 in measured CPU time). A model of width 64 with one decoder layer
 # has estimated speedups of 1.53 and 1.74 (measured: 1.32 and 1.74).
@@ -56,7 +56,7 @@ class Lexicon:
 def estimate_lexicon(
     corpus: EncodedCorpus, target_size: int, *, max_chunks: int | None = None
 ) -> Lexicon:
-    """Estimate the lexicon of a corpus with a target vocabulary of `target_size` pieces.
+    """Return the lexicon of a corpus with a target vocabulary of `target_size` pieces.
 
     If the corpus has more than `max_chunks` times 12 million links, a sample of it is used.
     """
@@ -171,7 +171,7 @@ class Candidates:
 
 @dataclass(frozen=True)
 class SearchedBatch:
-    """Source and target sizes of one searched batch."""
+    """Source pieces and target size of one translated batch."""
 
     pieces: Sequence[Sequence[str]]  # source pieces of each sentence
     n_target: int  # target positions of the best hypotheses, including EOS
@@ -181,7 +181,7 @@ class SearchedBatch:
 def estimate_speedup(
     model: ModelConfig, target_size: int, candidates: Candidates, batches: Sequence[SearchedBatch]
 ) -> float:
-    """Return the work without the shortlist divided by the work with it.
+    """Return the estimated speedup: the work without the shortlist divided by the work with it.
 
     The work is the number of multiplications. The encoder matrices are applied once per source
     position. The decoder matrices, and one row of the output layer per candidate, are applied once

@@ -1,7 +1,8 @@
 """Access to weights by name, and conversion of weights for layers that CTranslate2 supports.
 
 CTranslate2 has no scaled residual connections, and the exported specifications do not use
-grouped-query attention. Models with these features get equivalent weights without them.
+grouped-query attention. For models with these features, this module computes equivalent weights
+that do not need them.
 """
 
 from collections.abc import Iterable, Mapping
@@ -56,7 +57,7 @@ class Tensors:
         return tensor
 
     def check_all_used(self) -> None:
-        """Raise `CheckpointError` if some weights are not part of the model in config.yaml."""
+        """Raise `CheckpointError` if a weight is not part of the model in config.yaml."""
         if others := sorted(self.weights.keys() - self.used):
             lines = "".join(f"\n  {name} is not part of the model" for name in others)
             raise CheckpointError(f"the weights do not match the model in config.yaml:{lines}")
@@ -145,7 +146,7 @@ def move_heads_first(
     projections = tuple(prefix + name for name in ("to_queries.", "to_keys.", "to_values."))
 
     def reorder(weight: Array, axis: int) -> Array:
-        heads = np.arange(weight.shape[axis]).reshape(-1, d_head)  # rows: positions of each head
+        heads = np.arange(weight.shape[axis]).reshape(-1, d_head)  # one row of positions per head
         others = [head for head in range(len(heads)) if head not in alignment.heads]
         return weight.take(heads[[*alignment.heads, *others]].ravel(), axis=axis)
 

@@ -27,9 +27,9 @@ from mtcli.tokenizer import load_tokenizers
 
 
 def average_models(models: Sequence[Path], out: Path) -> WeightsInfo:
-    """Average the weights of `models` and write the result to the new directory `out`.
+    """Average the weights of `models`, write a model to the new directory `out`, return its info.
 
-    If `models` contains only one run, its kept validated weights are averaged.
+    If `models` contains only one run, average the weights that it kept from its validations.
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise CheckpointError(f"{out} already exists", hint="choose another --out")
@@ -69,14 +69,15 @@ def average_models(models: Sequence[Path], out: Path) -> WeightsInfo:
 
 def _check_compatible(first: Path, other: Path) -> None:
     """Raise `CheckpointError` if two models differ in architecture or vocabulary."""
+    hint = "average models with the same architecture and the same vocabulary"
     if load_saved_config(first).model != load_saved_config(other).model:
-        raise CheckpointError(f"{other} and {first} have different architectures")
+        raise CheckpointError(f"{other} and {first} have different architectures", hint=hint)
     if load_tokenizers(first).files() != load_tokenizers(other).files():
-        raise CheckpointError(f"{other} and {first} have different vocabularies")
+        raise CheckpointError(f"{other} and {first} have different vocabularies", hint=hint)
 
 
 def _kept_weights_paths(run: Path) -> list[Path]:
-    """Return the files with the validated weights that the latest checkpoint of `run` lists."""
+    """Return the paths of the weights that the latest checkpoint of `run` lists for averaging."""
     # Older checkpoints may list other weights, but only a rollback needs those.
     steps = [step for path in checkpoint_paths(run)[-1:] for step in steps_to_average(path)]
     if len(steps) < 2:
@@ -88,7 +89,7 @@ def _kept_weights_paths(run: Path) -> list[Path]:
 
 
 def _load_kept_weights(path: Path) -> dict[str, Tensor]:
-    """Return the validated weights in `path`; raise `CheckpointError` if they are damaged."""
+    """Return the weights in `path`; raise `CheckpointError` if the file is damaged."""
     try:
         return load_with_checksum(path)[1]
     except READ_ERRORS as error:

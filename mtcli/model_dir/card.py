@@ -13,7 +13,7 @@ from mtcli.tokenizer import load_tokenizers, tokenizer_names
 
 
 def write_card(directory: Path) -> None:
-    """Write README.md with training data, sizes, BLEU with its signature, and usage."""
+    """Write the model card, README.md: training data, sizes, BLEU with its signature, and usage."""
     data, tags = load_saved_config(directory).data, _tags(directory)
     languages = " to ".join(data.languages or ()) or ", ".join(f"to {to}" for to in tags.languages)
     title = f"Translation model: {languages}" if languages else "Translation model"
@@ -57,7 +57,7 @@ def describe(directory: Path) -> list[tuple[str, str]]:
 
 
 def _tags(directory: Path) -> ModelTags:
-    has_tokenizer = tokenizer_names(directory)  # describing a model does not require one
+    has_tokenizer = tokenizer_names(directory)  # describe models without tokenizers, too
     return model_tags(directory, load_tokenizers(directory)) if has_tokenizer else ModelTags()
 
 
@@ -71,7 +71,7 @@ def _describe_size(n_pairs: int) -> str:
 
 
 def describe_export(directory: Path) -> list[tuple[str, str]]:
-    """Return a description of the export as (name, value) pairs; empty if the export is stale."""
+    """Return (name, value) pairs that describe the shortlist; [] without an up-to-date export."""
     manifest = read_manifest(directory / EXPORT)
     if manifest is None or manifest.shortlist is None or not manifest.is_fresh(directory):
         return []

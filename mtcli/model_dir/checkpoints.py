@@ -6,7 +6,7 @@ seed.
 The format has no version number. If a file cannot be read, training treats it as damaged and falls
 back to the previous checkpoint. Later versions of mtcli can read a checkpoint as long as the fields
 of `Progress` keep their names and new fields have defaults. Earlier versions can read it only if
-they know all fields.
+they know all of its fields.
 """
 
 import json
@@ -41,7 +41,7 @@ class Progress:
     step: int = 0
     position: DataPosition = DataPosition()
     best_step: int = 0
-    best_score: float | None = None  # in the metric of the run; higher is better
+    best_score: float | None = None  # by `train.metric`, negated if lower is better
     best_loss: float = 0.0  # breaks ties between equal scores
     best_bleu: float = 0.0
     signature: str = ""  # signature of best_bleu
@@ -49,11 +49,11 @@ class Progress:
     n_stale: int = 0  # number of validations since the best one
     kept: tuple[tuple[int, float], ...] = ()  # steps and scores of the weights to average
     log_size: int = 0  # size of log.jsonl at this step, in bytes
-    loss: float | None = None  # smoothed over the last steps
-    lowest_loss: float | None = None  # minimum of the smoothed loss
+    loss: float | None = None  # moving average over the last steps
+    lowest_loss: float | None = None  # minimum of `loss` so far
     factor: float = 1.0  # multiplies the learning rates; halved at each rollback
     n_rollbacks: int = 0
-    most_positions: int | None = None  # largest batch that fits in memory; None: no limit found
+    most_positions: int | None = None  # maximum batch size that fits in memory; None: no limit
     scaler: Mapping[str, Any] = field(default_factory=dict)  # state of the float16 gradient scaler
 
     def to_json(self) -> str:
@@ -98,7 +98,7 @@ def snapshot(
 def inference_weights(tensors: Tensors) -> dict[str, Tensor]:
     """Return the weights in a snapshot that validation and translation use.
 
-    This is the moving average or, if there is none, the model weights.
+    These are the moving average or, if there is none, the model weights.
     """
     return _select_prefix("average", tensors) or _select_prefix("model", tensors)
 
@@ -117,8 +117,9 @@ def save_checkpoint(directory: Path, tensors: Tensors, progress: Progress, *, ke
 def save_interim_checkpoint(directory: Path, tensors: Tensors, progress: Progress) -> None:
     """Write a checkpoint between validations, replacing the previous interim checkpoint.
 
-    Training can resume from it, but never rolls back to it after a divergence. The clock or the
-    user determines when it is written, and the result of a run must not depend on them.
+    Training can resume from it, but never rolls back to it after a divergence. An interim
+    checkpoint is written after some time or when the user stops the run, and the result of a run
+    must not depend on when that happens.
     """
     save_with_checksum(directory / INTERIM_CHECKPOINT, tensors, progress.to_json())
 
@@ -177,7 +178,8 @@ def restore_optimizers(
         if parameter_name not in parameters:
             raise CheckpointError(
                 f"the checkpoint has optimizer state for {parameter_name}, "
-                "which is not part of the model"
+                "which is not part of the model",
+                hint="restore the settings of the run, or start over with --fresh",
             )
         parameter = parameters[parameter_name]
         state = value.to(parameter.device)
@@ -187,12 +189,12 @@ def restore_optimizers(
 
 
 def weights_path(directory: Path, step: int) -> Path:
-    """Return the path of the validated weights at `step`, kept for averaging."""
+    """Return the path of the weights of `step` that are kept for averaging."""
     return directory / CHECKPOINTS / f"weights-{step:08d}.safetensors"
 
 
 def unreferenced_weights(directory: Path) -> list[Path]:
-    """Return the files with validated weights that no checkpoint lists."""
+    """Return the paths of kept weights that no checkpoint lists for averaging."""
     referenced = {
         weights_path(directory, step)
         for path in (*checkpoint_paths(directory), directory / INTERIM_CHECKPOINT)
@@ -226,7 +228,7 @@ def _checksum(text: str, tensors: Tensors) -> str:
 
 
 def _optimizer_tensors(model: nn.Module, optimizers: list[Optimizer]) -> dict[str, Tensor]:
-    """Return the optimizer state; its names have the form "quantity/parameter"."""
+    """Return the optimizer state by name; a name has the form "state key/parameter name"."""
     names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
     return {
         f"{key}/{names[parameter]}": value

@@ -71,7 +71,7 @@ class WeightsInfo:
     sets: Mapping[str, float] = field(default_factory=dict)  # BLEU per dev set, if several
 
     def to_metadata(self) -> dict[str, object]:
-        """Return the fields to save; `n_parameters` is omitted and computed from the tensors."""
+        """Return the fields to save, without `n_parameters`, which the tensors determine."""
         metadata = asdict(self)
         del metadata["n_parameters"]
         for name in ("alignment", "sets"):
@@ -91,14 +91,17 @@ def save_config(directory: Path, config: Config, plan: Sequence[str] = ()) -> No
 
 
 def saved_plan(directory: Path) -> list[str]:
-    """Return the plan that `save_config` wrote; empty if there is none."""
+    """Return the plan that `save_config` wrote, or [] if there is none."""
     path = directory / CONFIG
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
     return [line.removeprefix(_COMMENT) for line in lines if line.startswith(_COMMENT)]
 
 
 def load_saved_config(directory: Path) -> Config:
-    """Return the configuration of a model directory; raise an error for an unknown format."""
+    """Return the configuration of a model directory.
+
+    Raise `CheckpointError` if its format is unknown.
+    """
     path = directory / CONFIG
     tree = read_saved_tree(path)
     creator, saved_format = tree.pop("mtcli", "an unknown version"), tree.pop("format", None)
@@ -167,7 +170,7 @@ def check_settings(directory: Path, config: Config) -> None:
 
 
 def fixed_steps(directory: Path, config: Config) -> int | None:
-    """Return the number of steps that this run derived from train.minutes when it started."""
+    """Return the number of steps that the saved run derived from train.minutes, or None."""
     if config.train.minutes is None or not is_run(directory) or _differences(directory, config):
         return None
     return load_saved_config(directory).train.steps
@@ -207,7 +210,7 @@ def _differences(directory: Path, config: Config) -> list[str]:
 
 
 def _with_corpora_of(saved: DataConfig, data: DataConfig) -> DataConfig:
-    """Return `data` with the corpus names and, if it has none, the languages of `saved`."""
+    """Return `data` with the corpus names of `saved`, and with its languages if `data` has none."""
     return data.model_copy(
         update={
             "train": data.train.with_names_of(saved.train),
@@ -240,7 +243,7 @@ def checkpoint_paths(directory: Path) -> list[Path]:
 
 
 def strip_absolute_paths(config: Config) -> Config:
-    """Replace absolute paths with file names, so that a shared model does not reveal them."""
+    """Return `config` with file names instead of absolute paths, which a model must not reveal."""
     data = config.data
     names = {
         "train": data.train.strip_absolute_paths(),
@@ -276,7 +279,7 @@ def remove_run(directory: Path) -> None:
 
 
 def weights_info(directory: Path) -> WeightsInfo:
-    """Return the size and origin of the weights from the header of model.safetensors."""
+    """Return the metadata of the weights from the header of model.safetensors."""
     check_has_weights(directory)
     path = directory / WEIGHTS
     try:
@@ -305,7 +308,7 @@ def _read_alignment(value: Any) -> AlignmentHeads | None:
     if not isinstance(heads, list) or not heads or not all(type(head) is int for head in heads):
         raise ValueError("alignment.heads must be a list of integers")
     if heads != sorted(set(heads)) or min(found.layer, heads[0]) < 0:
-        raise ValueError("alignment contains a negative or repeated number")
+        raise ValueError("the numbers in alignment must be sorted, distinct and not negative")
     return AlignmentHeads(found.layer, tuple(heads))
 
 

@@ -22,7 +22,7 @@ from mtcli.tokenizer import TOKENIZERS, tokenizer_names
 
 Arrays = Mapping[str, NDArray[Any]]
 Metadata = Mapping[str, object]
-_SECTIONS = ("model", "tokenizer")  # sections of config.yaml that users must not edit
+_SECTIONS = ("model", "tokenizer")  # sections of config.yaml that must not change after training
 
 
 def checksum(text: str, arrays: Arrays) -> str:
@@ -54,10 +54,10 @@ def load_arrays(directory: Path) -> dict[str, NDArray[Any]]:
 
 
 def check_integrity(directory: Path, arrays: Arrays) -> None:
-    """Raise `CheckpointError` if the weights, tokenizers or model settings have changed.
+    """Raise `CheckpointError` if a checksum of the weights, tokenizers or settings is wrong.
 
-    `arrays` are the tensors in model.safetensors. Callers should load the configuration first,
-    because errors from loading it are more specific.
+    `arrays` contains the tensors in model.safetensors. Load the configuration before you call this
+    function, because errors from loading it are more specific.
     """
     path = directory / WEIGHTS
     metadata = read_metadata(path)
@@ -99,7 +99,7 @@ def _checksum_of_all(metadata: Metadata, digests: Metadata, arrays: Arrays) -> s
 
 
 def _config_digest_if_valid(path: Path) -> str | None:
-    """Return the digest, or None if the file is invalid (users may edit it during training)."""
+    """Return the digest of config.yaml, or None if a user has made the file invalid."""
     try:
         return _config_digest(path)
     except CheckpointError:

@@ -13,9 +13,9 @@ from mtcli.model_dir.layout import LOCK
 
 # Retry, because `check_is_unlocked` in another process may hold the lock for a moment.
 _N_TRIES, _SECONDS_BETWEEN = 10, 0.05
-# Errors if locks are not supported (on some network file systems) or the directory is read-only. In
-# these cases, continue without a lock: reading does not need one, and writing fails later with a
-# clearer message.
+# Errors raised if the file system does not support locks (some network file systems do not) or the
+# directory is read-only. In these cases, continue without a lock: reading does not need one, and
+# writing fails later with a clearer message.
 _NO_LOCK_ERRORS = {
     errno.ENOSYS,
     errno.ENOTSUP,
@@ -63,7 +63,7 @@ class RunLock:
         if self._descriptor is None:
             return
         # Remove the file while holding the lock. A process that has already opened the file
-        # compares inodes, and so detects that it was removed.
+        # compares inodes and thus detects the removal.
         with suppress(OSError):
             if _is_open_file(self.path, self._descriptor):
                 self.path.unlink()
@@ -79,7 +79,10 @@ def check_is_unlocked(directory: Path) -> None:
 
 
 def _open_locked(path: Path, flags: int) -> int | None:
-    """Open and lock the file at `path`; return None if locks are not supported."""
+    """Open and lock the file at `path`; return its descriptor, or None if locks do not work.
+
+    Raise `CheckpointError` if another process holds the lock.
+    """
     try:
         import fcntl
     except ImportError:
@@ -106,7 +109,7 @@ def _open_locked(path: Path, flags: int) -> int | None:
 
 
 def _open_regular(path: Path, flags: int) -> int | None:
-    """Open a regular file; return None if it is missing or cannot be opened."""
+    """Open a regular file; return its descriptor, or None if it is missing or inaccessible."""
     try:
         descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
     except OSError as error:

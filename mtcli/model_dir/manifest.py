@@ -15,8 +15,8 @@ from mtcli.model_dir.safety import read_record
 from mtcli.tokenizer import TOKENIZERS, tokenizer_names
 
 MANIFEST = "mtcli.json"
-# Version of the export format. Exports with any other version are rebuilt; a vocabulary map from
-# version 4 is kept if it still matches.
+# Version of the export format. Exports with any other version are rebuilt. A vocabulary map from
+# version 4 is kept if it still matches the vocabulary.
 VERSION = 5
 _VOCABULARIES = ("shared", "source", "target")
 _MAX_SIZE = 2**31 - 1
@@ -47,7 +47,7 @@ class Fingerprint:
     def matches(self, path: Path) -> bool:
         """Return whether `path` has the same contents; its modification time may differ."""
         if path.name == WEIGHTS and self.matches_stat(path):
-            return True  # the weights are too large to hash at every start
+            return True  # hashing the weights at every start would take too long
         return path.is_file() and path.stat().st_size == self.size and _sha256(path) == self.sha256
 
 
@@ -61,7 +61,7 @@ class Shortlist:
     speed: float  # estimated speedup
 
     def summary(self) -> str:
-        """Describe the BLEU scores, the speedup and the decision in one line."""
+        """Return one line with the BLEU scores, the speedup and the decision."""
         state = "enabled" if self.is_on else "disabled: speedup under 5%, or BLEU loss over 0.1"
         scores = f"dev BLEU {self.bleu:.2f} with it, {self.bleu_without:.2f} without"
         return f"{scores}; estimated speedup {self.speed:.2f}x; {state}"
@@ -98,13 +98,13 @@ class Manifest:
         )
 
     def uses_shortlist(self, requested: bool | None) -> bool:
-        """Return whether to use the vocabulary map; if `requested` is None, use the default."""
+        """Return whether to use the vocabulary map: `requested` or, if it is None, the default."""
         if requested is None:
             return self.shortlist is not None and self.shortlist.is_on
         return requested
 
     def write(self, export: Path) -> None:
-        """Write the manifest. It must be the last file, because it marks an export as complete."""
+        """Write the manifest; write it last, because it marks an export as complete."""
         values = asdict(self)
         values["checksum"] = _checksum(values)
         write_file(export / MANIFEST, json.dumps(values, indent=1) + "\n")

@@ -38,7 +38,7 @@ def _entries(directory: Path) -> Iterator[Path]:
     """Yield all entries of a model directory and of the subdirectories that mtcli uses."""
     for path in _children(directory):
         yield path
-        if path.name in _SUBDIRECTORIES:  # the caller has checked that it is not a link
+        if path.name in _SUBDIRECTORIES:  # the caller has rejected links to directories
             yield from _children(path)
 
 
@@ -80,7 +80,7 @@ def read_record(kind: type[T], values: object) -> T:
     int, float, str, their unions with None, and mappings from str to float are checked.
     """
     if not isinstance(values, dict):
-        raise ValueError(f"expected an object, got {type(values).__name__}")
+        raise ValueError(f"expected a JSON object, got {type(values).__name__}")
     hints = get_type_hints(kind)
     required = {
         field.name
@@ -89,7 +89,7 @@ def read_record(kind: type[T], values: object) -> T:
     }
     if not required <= values.keys() <= hints.keys():
         names = sorted(map(str, (required - values.keys()) | (values.keys() - hints.keys())))
-        raise ValueError(f"missing or unknown: {', '.join(names)}")
+        raise ValueError(f"missing or unknown fields: {', '.join(names)}")
     for name, value in values.items():
         if not _has_type(value, hints[name]):
             raise ValueError(f"{name} has the wrong type")

@@ -7,7 +7,7 @@ from mtcli.tokenizer import Tokenizers
 
 
 def model_tags(directory: Path, tokenizers: Tokenizers) -> ModelTags:
-    """Return the target languages and tags that a user of the model can choose from."""
+    """Return the target languages and tags that users of the model can choose from."""
     symbols = tokenizers.source.tags
     if not symbols:
         return ModelTags()

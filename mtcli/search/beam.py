@@ -33,7 +33,7 @@ class _Beams:
 
 @dataclass(frozen=True)
 class _Candidates:
-    """The best 2W continuations of each sentence, best first; at least W of them do not end."""
+    """The best 2W continuations of each sentence, best first; at most W of them end in EOS."""
 
     log_probs: Tensor  # [B, 2W]
     tokens: Tensor  # [B, 2W]
@@ -86,7 +86,7 @@ def _start(state: State, source: Tensor, beam_size: int, bos: int) -> _Beams:
     """Return the beams before the first step."""
     sentences = torch.arange(source.size(0), device=source.device)  # [B]
     log_probs = torch.full((source.size(0), beam_size), -torch.inf, device=source.device)
-    log_probs[:, 0] = 0.0  # expand only one beam: the beams of a sentence are identical
+    log_probs[:, 0] = 0.0  # expand only one beam, because all beams of a sentence start identical
     return _Beams(
         sentences,
         tokens=source.new_full((source.size(0) * beam_size, 1), bos),
@@ -114,9 +114,9 @@ def _expand(logits: Tensor, log_probs: Tensor, options: SearchOptions) -> _Candi
 def _force_prefix(
     best: _Candidates, has_ended: Tensor, prefix: Prefix, step: int
 ) -> tuple[_Candidates, Tensor]:
-    """Replace candidates with forced prefix tokens, at no cost; a prefix never ends a hypothesis.
+    """Return the candidates and `has_ended` [B, 2W] with the prefix tokens forced at `step`.
 
-    Return the new candidates and the new `has_ended` [B, 2W].
+    Forced tokens have log-probability 0 and never end a hypothesis.
     """
     is_forced = prefix.is_forced(step)[:, None]  # [B, 1]
     is_first = torch.arange(best.tokens.size(1), device=has_ended.device) == 0  # [2W]
@@ -133,7 +133,10 @@ def _force_prefix(
 
 
 def _is_done(finished: list[list[Hypothesis]], beams: _Beams, options: SearchOptions) -> Tensor:
-    """Return a mask [B] of complete sentences (CTranslate2's rule for min_decoding_length=0)."""
+    """Return a mask [B] of the sentences whose search is complete.
+
+    This is CTranslate2's rule for min_decoding_length=0.
+    """
     counts = [len(finished[i]) for i in beams.sentences.tolist()]
     n_finished = torch.tensor(counts, device=beams.sentences.device)  # [B]
     if options.length_penalty == 0:
@@ -165,7 +168,7 @@ def _advance(beams: _Beams, best: _Candidates, has_ended: Tensor, is_active: Ten
 
 
 def finish_hypothesis(tokens: list[int], log_prob: float, penalty: float, eos: int) -> Hypothesis:
-    """Return the scored hypothesis; `tokens` ends with EOS unless search reached the limit."""
+    """Return the scored hypothesis; `tokens` ends in EOS unless it reached the length limit."""
     score = log_prob / len(tokens) ** penalty  # the length includes EOS, as in CTranslate2
     is_truncated = tokens[-1] != eos
     return Hypothesis(score, tuple(tokens if is_truncated else tokens[:-1]), is_truncated)

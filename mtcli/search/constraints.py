@@ -9,7 +9,7 @@ from mtcli.config.search import SearchOptions
 
 
 def apply_constraints(logits: Tensor, tokens: Tensor, options: SearchOptions) -> Tensor:
-    """Penalize or forbid repetitions in the logits [B, V] that follow `tokens` [B, t]."""
+    """Return the logits [B, V] after `tokens` [B, t], with repetitions penalized or blocked."""
     if options.repetition_penalty != 1 and tokens.size(1):
         used = logits.gather(1, tokens)  # [B, t]
         penalty = options.repetition_penalty
@@ -20,7 +20,7 @@ def apply_constraints(logits: Tensor, tokens: Tensor, options: SearchOptions) ->
 
 
 def _block_repeated_ngrams(logits: Tensor, tokens: Tensor, n: int) -> Tensor:
-    """Forbid each next token that would repeat an n-gram in `tokens`."""
+    """Return the logits with each token blocked that would repeat an n-gram in `tokens`."""
     ngrams = tokens.unfold(1, n, 1)  # [B, t-n+1, n]
     context = tokens[:, tokens.size(1) - n + 1 :]  # [B, n-1]
     is_match = (ngrams[:, :, :-1] == context[:, None]).all(dim=-1)  # [B, t-n+1]
@@ -48,5 +48,5 @@ class Prefix:
         return self.tokens[:, min(step, self.tokens.size(1) - 1)]
 
     def is_first_choice(self, step: int) -> Tensor:
-        """Return a mask [B] of the sentences for which `step` is the first after the prefix."""
+        """Return a mask [B] of the sentences whose prefix ends just before `step`."""
         return self.lengths.eq(step)

@@ -21,7 +21,7 @@ def sample(
     limit: int,
     prefix: Prefix | None = None,
 ) -> list[list[Hypothesis]]:
-    """Sample `n_best` translations for each sentence of source ids [B, S]; sort them best first."""
+    """Return `n_best` sampled translations for each row of source ids [B, S], best first."""
     sampling, n_samples = options.sampling or Sampling(), options.n_best
     sentences = torch.arange(len(source), device=source.device).repeat_interleave(n_samples)
     row_ids = list(range(len(sentences)))  # original indices of the active rows
