@@ -1,7 +1,7 @@
 """Fixtures for tests in a real browser: headless Chromium, controlled by Playwright.
 
-A test gets `open_page(html)`, which returns a Playwright page. A request to the network, an error
-of a script or a violation of the content security policy fails the test.
+The fixture `open_page` is a function that takes HTML and returns a Playwright page. The test fails
+if the page sends a network request, has a script error or violates its content security policy.
 """
 
 import shutil
@@ -70,7 +70,7 @@ def _check_request(problems: list[str], url: str, expected: str) -> None:
 
 
 def overflowing_elements(page) -> list[str]:
-    """Return the elements that extend beyond the width of the page, unless an ancestor scrolls."""
+    """Return the elements that are wider than the page and are not in a scrollable element."""
     return page.evaluate(
         """() => [...document.querySelectorAll("body *")].filter(element => {
           const box = element.getBoundingClientRect();

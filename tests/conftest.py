@@ -163,7 +163,7 @@ def test_lines() -> list[str]:
 
 @pytest.fixture(scope="session")
 def small_settings(tmp_path_factory) -> list[tuple[str, object]]:
-    """Return settings for a part of the demo corpus; training takes about fifteen seconds."""
+    """Return settings for part of the demo corpus; training takes about fifteen seconds."""
     directory = tmp_path_factory.mktemp("small")
     for side in ("en", "de"):
         lines = (DEMO / f"train.{side}").read_text(encoding="utf-8").splitlines(keepends=True)
@@ -188,7 +188,7 @@ def create_once(tmp_path_factory, name: str, create: Callable[[Path], object]) -
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory, small_settings) -> Path:
-    """Return the directory of a trained model; tests only read it."""
+    """Return the directory of a trained model; tests must not change it."""
     config = load_config(None, small_settings)
     return create_once(
         tmp_path_factory, "trained", lambda path: train_run(config, path, lambda _: None)
@@ -197,7 +197,7 @@ def trained(tmp_path_factory, small_settings) -> Path:
 
 @pytest.fixture(scope="session")
 def tiny_trained(tmp_path_factory) -> Path:
-    """Return the directory of an under-trained model; tests only read it."""
+    """Return the directory of an under-trained model; tests must not change it."""
     directory = tmp_path_factory.mktemp("tiny")
     for path, lines in zip(("train.en", "train.de"), zip(*tiny_pairs(), strict=True), strict=True):
         (directory / path).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
@@ -212,7 +212,7 @@ def tiny_trained(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def copying_model(tmp_path_factory, tokenizers) -> Path:
-    """Return the directory of a model that outputs its source; tests only read it."""
+    """Return the directory of a model that outputs its source; tests must not change it."""
     return make_copying_model(tmp_path_factory.mktemp("handmade") / "copying", tokenizers)
 
 

@@ -14,7 +14,7 @@ from mtcli.evaluation.results import (
     TestSet,
 )
 
-# Text that must be shown as text: markup, script data, control characters, bidirectional text.
+# Text that pages must show literally: markup, scripts, control characters, bidirectional text.
 HOSTILE = [
     "<script>alert('x')</script><img src=http://example.org/x.png onerror=alert(1)>",
     '</script><script>window.hacked = true</script><!-- "quoted" \' ',
@@ -38,7 +38,7 @@ def make_system(name: str, hypotheses: list[str], value: float) -> SystemResult:
 
 
 def make_evaluation(n: int = 60, n_systems: int = 2) -> Evaluation:
-    """Return an evaluation in which line i has i wrong words in the second system, modulo 7."""
+    """Return an evaluation in which line i of the second system has i % 7 wrong words."""
     source = [f"source sentence number {i} with words {'and more ' * (i % 5)}" for i in range(n)]
     reference = [f"Satz {i} eins zwei drei vier fünf sechs sieben" for i in range(n)]
     outputs = [[*reference], [_damage(line, i % 7) for i, line in enumerate(reference)]]
@@ -81,7 +81,7 @@ def with_analysis(evaluation: Evaluation, finding: str, lines: set[int]) -> Eval
 
 
 def make_hostile_evaluation() -> Evaluation:
-    """Return an evaluation with hostile text in every place."""
+    """Return an evaluation with hostile text in every text field."""
     n = len(HOSTILE)
     rotated = [HOSTILE[i:] + HOSTILE[:i] for i in range(4)]
     systems = tuple(

@@ -92,7 +92,7 @@ def make_copying_model(directory: Path, tokenizers: Tokenizers) -> Path:
 def _piece_codes(size: int) -> Tensor:
     """Return a matrix [V, 48] of ±1; any two rows differ in at least a sixth of their entries.
 
-    Each entry is followed by its negation: the mean is zero, and int8 sums do not saturate.
+    Each entry is followed by its negation, so the mean is zero and int8 sums do not saturate.
     """
     rows, ids = _hadamard(8), torch.arange(size)
     return _interleave_negated(

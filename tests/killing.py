@@ -1,4 +1,4 @@
-"""Train in a separate process and kill it, either at a certain write or after a certain time."""
+"""Train in a separate process and kill it at a given write or after a given time."""
 
 import json
 import multiprocessing
@@ -54,7 +54,7 @@ def _run(config: Config, directory: Path, at_write: int | None, first_is_best: b
 
 
 class KillAtWrite:
-    """Count writes and kill the process before, during or after write number `at_write`."""
+    """Counts writes, and kills the process before, during or after write number `at_write`."""
 
     def __init__(self, at_write: int) -> None:
         self.at_write = at_write
@@ -118,7 +118,7 @@ def _install(killer: KillAtWrite) -> None:
 
 
 def result(directory: Path) -> tuple[bytes, list[dict[str, Any]]]:
-    """Return the weights of a run, and its log without times."""
+    """Return the weights of a run, and its log without timestamps and durations."""
     lines = (directory / "log.jsonl").read_text(encoding="utf-8").splitlines()
     time_fields = ("time", "seconds")
     events = [{k: v for k, v in json.loads(line).items() if k not in time_fields} for line in lines]

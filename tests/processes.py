@@ -122,7 +122,7 @@ def children(pid: int) -> list[int]:
 
 
 def kill_all(pids: Sequence[int]) -> None:
-    """Kill those processes that still exist."""
+    """Kill the processes in `pids` that still exist."""
     for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)

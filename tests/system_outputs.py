@@ -70,7 +70,7 @@ TOKENIZERS = {"de": "13a", "ru": "13a", "zh": "zh", "ja": "ja-mecab"}
 
 
 def system_output(language: str, rate: float, seed: int) -> list[str]:
-    """Return the references with about `rate` of their words lost, swapped or changed."""
+    """Return the references after dropping, swapping or changing about `rate` of the words."""
     random_ = random.Random(seed)
     is_spaced = language not in ("zh", "ja")
     lines = []

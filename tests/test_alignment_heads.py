@@ -61,7 +61,7 @@ class DiagonalModel(TranslationModel[State]):
 
 
 def copies(n_rows: int, seed: int) -> EncodedCorpus:
-    """Return pairs of equal sentences with different lengths and no repeated token."""
+    """Return pairs with equal source and target; lengths vary, and no token is repeated."""
     generator = np.random.default_rng(seed)
     rows = [
         [*generator.permutation(np.arange(FIRST, FIRST + 20))[: 3 + i % 7], EOS]
@@ -81,7 +81,7 @@ def copies(n_rows: int, seed: int) -> EncodedCorpus:
         ([[-1] * 5, [-1, 0, -2, 0, -1]], AlignmentHeads(1, (0, 1, 3))),  # 4 heads would be worse
         ([[0, 0], [0, 0]], AlignmentHeads(1, (0, 1))),  # all heads of the last layer
         ([[0, 0], [0, -1]], AlignmentHeads(0, (0, 1))),  # two good heads instead of one
-        ([[0, -1], [0, None]], AlignmentHeads(1, (0, 1))),  # uniform attention does no harm
+        ([[0, -1], [0, None]], AlignmentHeads(1, (0, 1))),  # uniform attention is harmless
     ],
 )
 def test_heads_that_agree_with_model_1_are_chosen(shifts, expected):
@@ -192,7 +192,7 @@ def test_moving_heads_changes_their_order_only():
         assert moved[name].tolist() == column.tolist()
 
 
-def test_a_model_without_a_choice_is_exported_as_before(tmp_path, tiny_config, tokenizers):
+def test_a_model_without_a_choice_is_exported_with_its_default(tmp_path, tiny_config, tokenizers):
     directory = random_model(tmp_path / "model", tiny_config, tokenizers)
     assert weights_info(directory).alignment is None
     config, vocabulary = tiny_model_config(), tokenizers.source.vocabulary

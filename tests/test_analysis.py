@@ -86,7 +86,8 @@ def test_an_item_is_lost_only_if_all_references_have_it():
     assert compare_items("number", "7 euros", [one], "Euro").n_lost == 1
     assert compare_items("number", "7 euros", [one, other], "Euro").n_lost == 0
     assert compare_items("number", None, [one], "Euro").n_lost == 1
-    assert compare_items("name", None, ["Der Hund"], "Die Katze").n_lost == 0  # German nouns
+    # German nouns are not names, although they are capitalized.
+    assert compare_items("name", None, ["Der Hund"], "Die Katze").n_lost == 0
 
 
 def test_scores_of_groups_and_sentences_are_those_of_sacrebleu():
@@ -188,7 +189,7 @@ def test_saved_counts_equal_those_of_the_corpus(tmp_path):
     assert read_saved_counts(models[:1], TEST_SET, systems) is None
 
 
-def test_an_analysis_is_json_and_text():
+def test_an_analysis_can_be_printed_as_json_and_text():
     training = TrainingText(
         TrainingInfo("big", 2_000_000, 1_000_000),
         {w.strip(".,?"): 1.0 for t in (*REFERENCES, *OUTPUTS) for w in t.split()},

@@ -192,7 +192,7 @@ def test_kinds_that_a_model_does_not_have_are_an_error(tmp_path, tiny_config, to
         sentence.map("cross")
 
 
-def test_a_long_line_has_one_attention_per_part(copying_model):
+def test_a_long_line_has_one_attention_map_per_part(copying_model):
     translator, text = Translator(copying_model), "water " * 40
     line = translator.attention(text)
     assert len(line.parts) > 1
@@ -243,7 +243,7 @@ def test_a_wide_map_is_divided_into_blocks(width):
     rows = [*render_text(attention_map, width)]
     assert all(cell_len(row) <= width for row in rows)
     blocks = "\n".join(rows).split("\n\n")
-    assert len(blocks) == -(-2 * n // ((width - 5) // 2 * 2)) + 1  # and the legend
+    assert len(blocks) == -(-2 * n // ((width - 5) // 2 * 2)) + 1  # the last block is the legend
     assert sum(row.count("██") for row in rows if "≥" not in row) == n
 
 
@@ -280,7 +280,7 @@ def test_the_command_prints_the_selected_map(tiny_trained):
     assert run_attention(tiny_trained, *arguments).stdout.splitlines()[2].endswith("all heads)")
 
 
-def test_a_terminal_that_is_narrow_gets_a_narrow_map(tiny_trained, monkeypatch):
+def test_a_narrow_terminal_gets_a_narrow_map(tiny_trained, monkeypatch):
     monkeypatch.setenv("COLUMNS", "30")
     result = run_attention(tiny_trained, "my dog finds the tree the house", "--kind", "encoder")
     assert max(cell_len(line) for line in result.stdout.splitlines()[4:]) <= 30
@@ -296,7 +296,7 @@ def test_the_command_writes_pages_and_pictures(suffix, tiny_trained, tmp_path):
     content = path.read_bytes()
     start = {"html": b"<!DOCTYPE html>", "svg": b"<svg ", "png": b"\x89PNG"}[suffix]
     assert content.startswith(start)
-    assert run_attention(tiny_trained, "water", "--output", path).exit_code == 0  # replaces it
+    assert run_attention(tiny_trained, "water", "--output", path).exit_code == 0  # overwrites
     assert path.read_bytes() != content
 
 
@@ -315,7 +315,7 @@ def test_the_command_writes_pages_and_pictures(suffix, tiny_trained, tmp_path):
         (["my dog", "--output", "none/../taken.html/map.svg"], 1, "cannot write"),
     ],
 )
-def test_wrong_use_is_reported(arguments, code, message, tiny_trained, tmp_path, monkeypatch):
+def test_incorrect_usage_is_reported(arguments, code, message, tiny_trained, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "taken.html").write_text("a page of the user")
     result = run_attention(tiny_trained, *arguments)

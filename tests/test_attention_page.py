@@ -109,7 +109,7 @@ def test_a_sentence_can_be_selected(open_page):
     check_map(page, ONE.stacks["encoder"].weights[0].mean(axis=0))
 
 
-def test_a_small_map_opens_with_the_mouse(open_page):
+def test_clicking_a_small_map_opens_it(open_page):
     page = open_page(attention_page([ONE], "demo"))
     buttons = page.locator(".overview button")
     assert buttons.count() == 6
@@ -131,7 +131,7 @@ def test_a_page_can_be_used_with_the_keyboard_only(open_page):
     keys.press("End")  # head 2
     check_map(page, ONE.stacks["decoder"].weights[0, 1])
     assert page.locator("#status").text_content() == "decoder self-attention, layer 1, head 2"
-    keys.press("Tab")  # the map scrolls
+    keys.press("Tab")  # the map, which can be scrolled
     assert page.evaluate("document.activeElement.getAttribute('role')") == "region"
     keys.press("Tab")
     keys.press("Enter")
@@ -163,12 +163,12 @@ def test_a_long_sentence_scrolls_on_a_phone(open_page, is_dark):
     assert label.bounding_box()["x"] >= region.bounding_box()["x"] - 1  # labels stay visible
 
 
-def test_a_page_without_scripts_says_so(open_page):
+def test_a_page_states_that_it_requires_scripts(open_page):
     page = open_page(attention_page([ONE], "demo"), script=False)
     assert "requires JavaScript" in page.locator("noscript").text_content()
 
 
-def test_the_number_of_weights_of_a_page_is_limited(monkeypatch):
+def test_the_number_of_weights_on_a_page_is_limited(monkeypatch):
     sentences = [ONE, OTHER]
     n_all = sum(stack.weights.size for s in sentences for stack in s.stacks.values())
     for limit, detail, n_weights in (
@@ -211,7 +211,7 @@ def test_a_picture_is_valid_xml_without_scripts():
     assert most == pytest.approx(max(s.map().weights.max() for s in sentences), abs=1e-3)
 
 
-def test_labels_of_a_picture_are_inside_the_picture(open_page):
+def test_the_labels_of_a_picture_stay_inside_the_picture(open_page):
     long = make_sentence(["▁a very long piece", "▁東京都"], ["▁長い言葉", "▁Wwwwwwwww"])
     html = f"<!DOCTYPE html><body>{svg_picture([long.map(), ONE.map()])}"
     page = open_page(html)

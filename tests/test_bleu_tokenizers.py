@@ -1,4 +1,4 @@
-"""The tokenizer of BLEU follows the target language, in evaluation and in validation."""
+"""The BLEU tokenizer depends on the target language, in evaluation and in validation."""
 
 import shutil
 
@@ -33,7 +33,7 @@ def no_mecab(monkeypatch):
         *((code, "13a") for code in ("de", "en", "fr-CA", "vi", "hi", "zu", "jav", None, "")),
     ],
 )
-def test_the_tokenizer_follows_the_language(language, expected):
+def test_the_tokenizer_depends_on_the_language(language, expected):
     choice = choose_tokenizer(language)
     assert choice.name == expected
     assert (choice.notice is None) == (expected == "13a")
@@ -41,7 +41,7 @@ def test_the_tokenizer_follows_the_language(language, expected):
 
 @pytest.mark.parametrize(("language", "extra"), [("ja", "ja"), ("jpn_Jpan", "ja"), ("ko", "ko")])
 @pytest.mark.usefixtures("no_mecab")
-def test_without_mecab_the_tokenizer_is_char_and_the_notice_says_why(language, extra):
+def test_without_mecab_the_tokenizer_is_char_and_a_notice_explains_why(language, extra):
     choice = choose_tokenizer(language)
     assert choice.name == "char"
     assert f"{extra}-mecab is not installed: pip install 'mtcli[{extra}]'" in choice.notice
@@ -54,7 +54,7 @@ def test_mecab_is_used_if_it_is_installed(language, monkeypatch):
 
 
 @pytest.mark.usefixtures("no_mecab")
-def test_a_requested_tokenizer_that_is_missing_is_an_error_with_the_command():
+def test_the_error_for_a_missing_tokenizer_shows_the_install_command():
     with pytest.raises(DataError, match="the BLEU tokenizer ja-mecab is not installed") as error:
         evaluate_translations(["あ"], [["あ"]], metrics=MetricOptions(tokenize="ja-mecab"))
     assert "pip install 'mtcli[ja]'" in error.value.hint
@@ -66,7 +66,7 @@ def test_no_default_tokenizer_needs_a_download():
     assert names <= {"zh", "ja-mecab", "ko-mecab", "char"} <= set(BLEU_TOKENIZERS)
 
 
-def test_a_failed_download_of_a_tokenizer_is_an_error(monkeypatch, tmp_path):
+def test_a_failed_tokenizer_download_is_an_error(monkeypatch, tmp_path):
     monkeypatch.setattr("sacrebleu.tokenizers.tokenizer_spm.SACREBLEU_DIR", str(tmp_path))
 
     def refuse(*_):

@@ -1,4 +1,4 @@
-"""Pages in a real browser: labels, width, interaction, and what the security policy blocks."""
+"""Pages in a real browser: labels, width, interaction, and the content security policy."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from mtcli.reporting.charts import Chart, Curve, chart_html
 from mtcli.reporting.html_report import report_html
 from test_html_report import HOSTILE, RUN, make_step, make_validation
 
-# Boxes of labels that leave the SVG or overlap the next label of the same axis.
+# Script that returns the labels that extend beyond the SVG or overlap the next label.
 CLIPPED = """() => {
   const faults = [];
   for (const svg of document.querySelectorAll("svg")) {

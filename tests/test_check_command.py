@@ -1,4 +1,4 @@
-"""`mtcli check`: exit codes, text, JSON, report, cleaned copies, mistakes."""
+"""`mtcli check`: exit codes, text, JSON, report, cleaned copies and user errors."""
 
 import json
 import re
@@ -50,7 +50,7 @@ def test_a_clean_corpus_exits_with_0(tmp_path):
     assert "not checked: alignment" in result.stdout
 
 
-def test_problems_exit_with_3_and_say_what_to_do(damaged):
+def test_a_corpus_with_problems_exits_with_3_and_prints_advice(damaged):
     result = run(*damaged)
     assert result.exit_code == 3
     assert "problem: 1 pair with the same text on both sides [copies]" in result.stdout
@@ -59,20 +59,20 @@ def test_problems_exit_with_3_and_say_what_to_do(damaged):
     assert result.stdout.splitlines()[-1] == "5 kinds of problems found"
 
 
-def test_mistakes_exit_with_1(tmp_path, damaged):
+def test_user_errors_exit_with_1(tmp_path, damaged):
     assert run(damaged[0], tmp_path / "missing.de").exit_code == 1
     assert run(*damaged, "--against", tmp_path / "missing.tsv").exit_code == 1
     (tmp_path / "bad.de").write_bytes(b"\xff\xfe\xfd\n")
     assert run(damaged[0], tmp_path / "bad.de").exit_code == 1
 
 
-def test_wrong_usage_exits_with_2():
+def test_incorrect_usage_exits_with_2():
     assert run().exit_code == 2
     assert run("a", "b", "--nonsense").exit_code == 2
     assert run("a", "b", "c").exit_code == 2
 
 
-def test_json_has_the_content_of_the_text(damaged):
+def test_json_contains_the_same_findings_as_the_text(damaged):
     text = run(*damaged).stdout
     values = json.loads(run(*damaged, "--json").stdout)
     titles = re.findall(r"^(?:problem|note): (.*) \[(\w+)\]$", text, re.M)
@@ -154,7 +154,7 @@ def test_existing_files_are_not_overwritten(tmp_path, damaged):
     assert (tmp_path / "report.html").read_text() == "precious"
 
 
-def test_a_corpus_of_which_nothing_is_left_is_an_error(tmp_path):
+def test_removing_all_pairs_is_an_error(tmp_path):
     result = run(*write(tmp_path, [("Same.", "Same.")] * 3), "--fix", tmp_path / "clean")
     assert result.exit_code == 1
     assert "left after cleaning" in result.stderr
@@ -201,7 +201,7 @@ def test_the_report_has_every_finding_and_example(damaged):
         assert all(example.source in text for example in found.examples if example.source)
 
 
-def test_overlap_is_found_through_the_command(tmp_path):
+def test_the_command_finds_overlap(tmp_path):
     corpus = write(tmp_path, demo_pairs(60))
     write(tmp_path, demo_pairs(60)[7:9], name="test")
     values = json.loads(run(*corpus, "--against", f"{tmp_path}/test.{{en,de}}", "--json").stdout)

@@ -1,4 +1,4 @@
-"""`mtcli compare`: runs on one test set, with cost and quality by source length."""
+"""`mtcli compare`: comparison of runs on a test set by cost and by quality per source length."""
 
 import json
 import shutil
@@ -57,7 +57,7 @@ def test_the_cost_of_a_run_comes_from_its_log(runs, tmp_path):
     assert read_training_cost(tmp_path) is None
 
 
-def test_runs_are_compared_by_length_of_the_source(runs, test_files):
+def test_runs_are_compared_by_source_length(runs, test_files):
     request = EvaluationRequest(models=tuple(runs), files=tuple(map(str, test_files)))
     result = compare_runs(request)
     copying, repeating = result.by_length.groups
@@ -98,7 +98,7 @@ def test_json_has_runs_scores_and_lengths(runs, test_files):
     assert values["comparison"]["differences"]
 
 
-def test_wrong_arguments_of_compare_are_explained(runs, test_files, tmp_path):
+def test_incorrect_arguments_are_reported(runs, test_files, tmp_path):
     wrong = {
         "expected two or more model directories": [runs[0], *test_files],
         "typo is not a model directory": [runs[0], tmp_path / "typo", *test_files],

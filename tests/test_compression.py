@@ -1,4 +1,4 @@
-"""Decompression, detected from the content of files and pipes, and reading lines from it."""
+"""Decompression of files and pipes, detected from their content, and reading of lines."""
 
 import io
 import shutil

@@ -26,7 +26,10 @@ def ragged_array(rows: list[list[int]]) -> RaggedArray:
 
 
 def corpus_with_lengths(lengths: list[tuple[int, int]]) -> EncodedCorpus:
-    """Return a corpus with pairs of the given lengths; all tokens of pair i but EOS are 10 + i."""
+    """Return a corpus of pairs with the given lengths.
+
+    All tokens of pair i except EOS are 10 + i.
+    """
     numbered = list(enumerate(lengths))
     return EncodedCorpus(
         ragged_array(
@@ -124,7 +127,7 @@ def test_encoding_drops_long_pairs_and_reports_their_number(corpus, tokenizers):
     short = encode(corpus, tokenizers, longest - 1, notices.append)
     n_dropped = len(corpus) - len(short)
     assert n_dropped > 0
-    assert notices == [f"kept {len(short)} of {len(corpus)} pairs; {n_dropped} longer than "
+    assert notices == [f"kept {len(short)} of {len(corpus)} pairs; {n_dropped} are longer than "
                     f"data.max_length={longest - 1}"]  # fmt: skip
     for i in range(len(short)):
         assert short.source[i][-1] == short.target[i][-1] == DEFAULT_SPECIAL_IDS.eos
@@ -183,7 +186,7 @@ def test_blank_pairs_are_dropped_and_counted(tmp_path):
 def test_using_one_file_as_source_and_target_causes_a_notice(corpus_files):
     notices = []
     read_corpus(CorpusSource.parse([corpus_files[0], corpus_files[0]]), notices.append)
-    assert "same text on both sides; is this intended?" in notices[0]
+    assert "same text on both sides; check that this is intended" in notices[0]
 
 
 def test_training_and_dev_pairs_have_no_source_sentence_in_common(corpus):

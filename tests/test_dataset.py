@@ -202,7 +202,7 @@ def test_resuming_a_run_with_a_different_dev_split_is_refused(
     assert "for train.seed=5\n  hint: finish the run with that version" in str(error.value)
 
 
-def test_a_finished_run_with_a_different_dev_split_is_complete(
+def test_a_finished_run_with_a_different_dev_split_counts_as_complete(
     tiny_config, tmp_path, earlier_version
 ):
     config = with_overrides(tiny_config, [("train.seed", 5), *NO_FILTERS])

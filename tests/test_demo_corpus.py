@@ -134,7 +134,7 @@ def test_every_german_word_is_linked_to_an_english_word(name: str) -> None:
         (4, 1, {(0, 0), (1, 0), (2, 0), (3, 0)}),  # the day before yesterday = vorgestern
     ],
 )
-def test_words_of_fixed_expressions_are_paired_from_outside(
+def test_words_of_fixed_expressions_are_paired_from_the_outside_in(
     n_english: int, n_german: int, links: set[tuple[int, int]]
 ) -> None:
     assert set(pair_words(n_english, n_german)) == links

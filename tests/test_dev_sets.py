@@ -1,4 +1,4 @@
-"""Several dev sets: how they are named, combined, logged and shown."""
+"""Several dev sets: names, combined scores, log, and display."""
 
 import io
 from pathlib import Path
@@ -77,7 +77,7 @@ def test_the_log_keeps_the_scores_of_each_dev_set(tmp_path, validated):
     assert "dev BLEU 25.00 (news 30.00; talks 20.00)" in summary_line(finished)
 
 
-def test_files_of_a_run_with_one_dev_set_have_no_new_fields(validated):
+def test_files_of_a_run_with_one_dev_set_have_no_fields_for_several_sets(validated):
     single = Validated(5, 1.0, validated.scores, True, 1.0)
     assert "sets" not in as_logged(single)
     assert "sets" not in as_logged(Finished(5, 5, 25.0, "sig", "done", "step 5", "x"))
@@ -112,7 +112,7 @@ def test_the_report_shows_each_dev_set(validated):
     assert "BLEU" in report_html(damaged, "", {})
 
 
-# Division of the dev pairs.
+# Tests of the division of the dev pairs into sets.
 
 
 def dev_corpus(origins, infos):
@@ -151,7 +151,7 @@ def test_requests_have_the_target_language_and_the_tag_of_their_corpus():
     assert to_requests(Corpus(["x"], ["y"])) == [Request("x")]
 
 
-# Directions of corpora.
+# Tests of the translation direction of corpora.
 
 
 @pytest.fixture
@@ -177,7 +177,7 @@ def test_the_target_language_determines_the_direction(tiny_config, files):
     assert (backward.corpus.languages.source, backward.corpus.languages.target) == ("de", "en")
 
 
-def test_reverse_exchanges_the_sides(tiny_config, files):
+def test_reverse_swaps_the_sides(tiny_config, files):
     [entry] = opened(with_train(tiny_config, {"corpus": files, "reverse": True}))
     source, target = tiny_pairs()[0]
     assert next(entry.corpus.rows) == (target, source)
@@ -191,11 +191,13 @@ def test_reverse_exchanges_the_sides(tiny_config, files):
 )
 def test_a_target_language_that_the_corpus_lacks_is_an_error(tiny_config, files, entry):
     config = with_train(tiny_config, {"corpus": files, **entry})
-    with pytest.raises(DataError, match=f"cannot translate to {entry['to']}: the corpus is"):
+    with pytest.raises(
+        DataError, match=f"cannot translate to {entry['to']}: the corpus direction is"
+    ):
         opened(config)
 
 
-def test_unknown_languages_are_noted(tiny_config, tmp_path):
+def test_unknown_languages_cause_a_notice(tiny_config, tmp_path):
     (tmp_path / "a.tsv").write_text("a\tb\n", encoding="utf-8")
     name = str(tmp_path / "a.tsv")
     [entry] = opened(with_train(tiny_config, {"corpus": name, "to": "de"}))
@@ -209,15 +211,17 @@ def test_the_languages_of_a_dev_corpus_determine_its_direction(tiny_config, file
     assert entry.info.to == "de"
     (tmp_path / "a.tsv").write_text("a\tb\n", encoding="utf-8")
     config = with_train(tiny_config, {"corpus": str(tmp_path / "a.tsv")})
-    with pytest.raises(DataError, match="the target language is missing; the model has en, de"):
+    with pytest.raises(
+        DataError, match="the target language is missing; the model translates to en, de"
+    ):
         opened(config, targets=("en", "de"))
     assert opened(config, targets=("en",))[0].info.to == "en"
 
 
-# Command line and whole runs.
+# Tests of the command line and of entire runs.
 
 
-def test_corpora_on_the_command_line():
+def test_corpora_on_the_command_line_are_parsed():
     assert training_corpora(["a", "b"], []) == ["a", "b"]
     assert training_corpora(["a.tsv"], []) == "a.tsv"
     assert training_corpora([], []) is None
@@ -228,12 +232,12 @@ def test_corpora_on_the_command_line():
         {"corpus": ["a", "b"], "to": "de"},
         {"corpus": "c"},
     ]
-    assert parse_corpus("{train,corpus}") == "{train,corpus}"  # a pattern
+    assert parse_corpus("{train,corpus}") == "{train,corpus}"  # a pattern, not a mapping
     with pytest.raises(ConfigError, match="is not valid YAML"):
         parse_corpus("{corpus: [a}")
 
 
-def test_dev_sets_on_the_command_line():
+def test_dev_sets_on_the_command_line_are_parsed():
     assert dev_corpora(None, []) is None
     assert dev_corpora((Path("a"), Path("b")), []) == ["a", "b"]
     assert dev_corpora(None, ["d.tsv"]) == "d.tsv"
@@ -248,8 +252,8 @@ def test_dev_sets_on_the_command_line():
     ("dev", "message"),
     [
         ([{"corpus": "a", "weight": 2}], "data.dev: item 1: weight has no effect on a dev set"),
-        ([{"corpus": "a"}, {"corpus": "b", "to": "fr"}], "item 2: no training corpus has to: fr"),
-        ([{"corpus": "a", "tag": "x"}], "item 1: no training corpus has tag: x"),
+        ([{"corpus": "a"}, {"corpus": "b", "to": "fr"}], "item 2: no training corpus has `to: fr`"),
+        ([{"corpus": "a", "tag": "x"}], "item 1: no training corpus has `tag: x`"),
     ],
 )
 def test_a_dev_set_must_match_the_training_corpora(tiny_config, dev, message):

@@ -14,7 +14,7 @@ from processes import output_of, run
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 CORPORA, MIXING = (ROOT / "docs" / f"{name}.md" for name in ("corpora", "mixing"))
-NEEDS_NETWORK = ("mtcli train hf:wmt/wmt14/de-en",)  # prefixes of these commands
+NEEDS_NETWORK = ("mtcli train hf:wmt/wmt14/de-en",)  # prefixes of commands
 # Files read by the commands in docs/corpora.md.
 CORPUS_FILES = (
     *("csv", "jsonl", "nested jsonl", "parquet", "feather", "saved splits", "tmx", "xliff 1.2"),

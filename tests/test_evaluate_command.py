@@ -1,4 +1,4 @@
-"""`mtcli evaluate` on the command line: systems, formats, outputs, errors before slow work."""
+"""`mtcli evaluate` on the command line: systems, formats, outputs, and early errors."""
 
 import json
 import shutil
@@ -91,7 +91,7 @@ def test_one_system_has_no_comparison(texts):
     assert json.loads(succeed(*arguments, "--json"))["comparison"] is None
 
 
-def test_models_are_translated_compared_and_their_translations_kept(copying_model, texts):
+def test_models_are_compared_and_their_translations_are_kept(copying_model, texts):
     other = texts / "other"
     shutil.copytree(copying_model, other)
     outputs = texts / "one.txt", texts / "two.txt"

@@ -54,13 +54,13 @@ def test_translations_with_almost_no_matches_have_a_margin():
 
 
 @pytest.mark.parametrize("n_lines", [1, 2, 3])
-def test_the_size_of_blocks_does_not_change_scores(monkeypatch, n_lines):
+def test_the_block_size_does_not_change_scores(monkeypatch, n_lines):
     expected = compute_scores(HYPOTHESES, [REFERENCES, HYPOTHESES[::-1]], RESAMPLED)
     monkeypatch.setattr("mtcli.evaluation.scores._LINES_PER_BLOCK", n_lines)
     assert compute_scores(HYPOTHESES, [REFERENCES, HYPOTHESES[::-1]], RESAMPLED) == expected
 
 
-def test_white_space_at_the_end_of_a_line_does_not_change_scores():
+def test_trailing_whitespace_does_not_change_scores():
     options = replace(ALL, chrf_whitespace=True)
     expected = compute_scores(HYPOTHESES, [REFERENCES], options)
     hypotheses = [f"{line} \u3000\t" for line in HYPOTHESES]
@@ -179,7 +179,7 @@ def test_the_library_function_and_the_command_give_the_same_scores(tiny_trained,
     assert evaluate_translations(result.hypotheses, [target_lines]).scores == result.scores
 
 
-def test_the_decoding_is_described(copying_model):
+def test_the_result_describes_the_decoding(copying_model):
     result = evaluate_model(copying_model, ["the man", "water"], [["the man", "water"]])
     decoding = result.systems[0].decoding
     assert (decoding.engine, decoding.beam_size, decoding.n_lines) == ("ctranslate2", 4, 2)
@@ -269,7 +269,7 @@ def test_a_new_default_metric_appears_in_validations_log_and_report(
     assert re.search(r"<th\b[^>]*>words</th>", report)
 
 
-def test_the_names_of_metrics_agree():
+def test_all_lists_of_metric_names_agree():
     assert set(METRICS) - {"comet"} == set(METRIC_NAMES)
     choices = get_args(TrainConfig.model_fields["metric"].annotation)
     assert choices == (*METRIC_NAMES, "loss")

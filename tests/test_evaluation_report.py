@@ -76,7 +76,7 @@ def test_sentences_are_sorted_by_score_and_by_difference(open_page, report):
     assert second_scores(page) == lowest
 
 
-def test_search_finds_text_of_every_side_and_line_numbers(open_page, report):
+def test_search_finds_line_numbers_and_text_on_every_side(open_page, report):
     page = open_page(report)
     status = page.locator("#status")
     for query, n in (("NUMBER 17 WITH", 1), ("satz 17 ", 1), ("falsch", 51), ("#17", 1)):
@@ -97,7 +97,7 @@ def test_filters_show_the_lines_with_a_finding(open_page, report):
     page = open_page(report)
     options = page.locator("#filter option").all_inner_texts()
     assert "number-lost (3)" in options
-    assert not any("empty" in option for option in options)  # no line has it
+    assert not any("empty" in option for option in options)  # no line has this finding
     page.select_option("#filter", label="number-lost (3)")
     assert sorted(line_numbers(page)) == [4, 11, 21]
     assert page.locator(".badge").all_inner_texts() == ["number-lost"] * 3
@@ -162,7 +162,7 @@ def test_a_map_stays_open_after_enter_in_the_search_field(open_page, report):
     assert page.locator("table.attention").count() == 1
 
 
-def test_the_browser_works_with_the_keyboard_only(open_page, report):
+def test_the_report_can_be_used_with_the_keyboard_only(open_page, report):
     page = open_page(report)
 
     def tab_to(selector: str) -> None:
@@ -206,7 +206,7 @@ def test_hostile_text_is_shown_as_text(open_page, hostile_report, width, is_dark
     assert overflowing_elements(page) == []
 
 
-def test_a_long_line_is_cut_until_the_user_asks_for_it(open_page, hostile_report):
+def test_a_long_line_is_truncated_until_the_user_expands_it(open_page, hostile_report):
     page = open_page(hostile_report)
     shown = page.locator("#sentence-list").inner_text()
     assert "x" * 500 in shown
@@ -255,13 +255,13 @@ def test_sentence_scores_are_those_of_sacrebleu():
         (["/", ""], ["/", ""]),
     ],
 )
-def test_names_lose_the_directories_that_all_share(names, expected):
+def test_short_names_omit_common_directories(names, expected):
     assert short_names(names) == expected
 
 
 @pytest.fixture
 def files(tmp_path) -> list[Path]:
-    """Return source, reference and a file of translations; the copying model outputs the source."""
+    """Return the paths of a source, a reference and a translation file."""
     texts = [
         ["the man sees", "my dog likes bread", "the woman", ""],
         ["der Mann sieht", "my dog likes bread", "die Frau", "leer"],
@@ -300,7 +300,7 @@ def test_the_user_chooses_the_lines_with_maps(open_page, tmp_path, copying_model
     assert sorted(line_numbers(page)) == [1, 3]
 
 
-def test_files_of_translations_have_a_report_without_maps(open_page, tmp_path, files):
+def test_the_report_on_translation_files_has_no_maps(open_page, tmp_path, files):
     path = tmp_path / "report.html"
     for _ in range(2):  # the second report replaces the first
         result = run("evaluate", "--hypothesis", files[2], files[1], "--report", path)
@@ -331,7 +331,7 @@ def test_a_report_does_not_replace_another_file(tmp_path, files):
         (["--report", "r.html", *["--map-line", 1] * 201], "201 values of --map-line: at most 200"),
     ],
 )
-def test_wrong_options_of_a_report_are_refused(files, options, message):
+def test_invalid_report_options_are_refused(files, options, message):
     result = run("evaluate", "--hypothesis", files[2], files[1], *options)
     assert result.exit_code == 2
     assert message in " ".join(result.stderr.replace("│", " ").split())

@@ -339,7 +339,7 @@ def test_a_stale_export_is_rebuilt(model, tiny_config, tokenizers, sources):
     assert after == translated_pieces(model, sources, EngineOptions(engine="torch"))
 
 
-def test_changed_search_settings_are_used(model):
+def test_changes_to_the_search_settings_take_effect(model):
     assert open_engine(model, FLOAT).search.beam_size == 4
     config = load_saved_config(model)
     search = config.search.model_copy(update={"beam_size": 7})
@@ -381,7 +381,7 @@ def test_an_export_can_have_several_quantizations(model, sources):
     "int16" not in ctranslate2.get_supported_compute_types("cpu"),
     reason="CTranslate2 supports int16 only with MKL, which it uses on Intel CPUs",
 )
-def test_int16_is_exported_next_to_other_quantizations(model, sources):
+def test_int16_is_exported_alongside_other_quantizations(model, sources):
     exact = translated_pieces(model, sources)
     translated_pieces(model, sources, replace(FLOAT, quantization="int16"))
     assert {"model.int16.bin", "model.float32.bin"} <= set(modification_times(model))
