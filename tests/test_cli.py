@@ -183,7 +183,7 @@ MISTAKES = {
         lambda path: write_file(path / "model" / "config.yaml", "format: 1\nmtcli: 0\ndata: ["),
         ["--fresh"],
         "{path}/model/config.yaml is damaged: line 3, column 8: expected",
-        "hint: copy the file again, or retrain: remove {path}/model",
+        "hint: copy the file again; to retrain, remove {path}/model",
     ),
     "something else in --out": (
         lambda path: ((path / "model").mkdir(), (path / "model" / "thesis.tex").touch()),

@@ -76,7 +76,7 @@ def _check_decoder_only(config: DecoderOnlyConfig) -> Iterator[str]:
     """Yield a reason for each setting that CTranslate2's language models do not support."""
     if config.source_attention == "full":
         yield (
-            "CTranslate2's language models use causal attention in the source, too "
+            "CTranslate2's language models always use causal attention, even for the source "
             "(model.source_attention=full)"
         )
     if config.window is not None:

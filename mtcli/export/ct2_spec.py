@@ -85,7 +85,7 @@ def _decoder_only_spec(
     n_positions: int,
     alignment_heads: AlignmentHeads | None,
 ) -> tuple[Spec, Tensors]:
-    """Return the specification of a language model whose sequences are source plus target.
+    """Return the specification of a language model for sequences of source and target.
 
     In a prompt, CTranslate2 adds a constant to the relative distances. This does not affect ALiBi,
     because its bias is linear in the distance, and softmax is invariant to an added constant.
@@ -245,7 +245,7 @@ class StackBuilder:
         self._set_head_norms(spec, attention)
         _set_norm(spec.layer_norm, layer.scope("self_residual.norm"))
         if self.config.positions == "relative":
-            # CTranslate2 defines the distance as key minus query; mtcli, as query minus key.
+            # CTranslate2 defines the distance as key minus query, mtcli as query minus key.
             relation = attention.scope("relation")
             spec.relative_position_keys = relation["of_keys"][::-1].copy()
             spec.relative_position_values = relation["of_values"][::-1].copy()

@@ -17,7 +17,7 @@ from mtcli.data.encoding import EncodedCorpus
 from mtcli.tokenizer import Tokenizers
 
 _CHUNK = 12_000_000  # links processed at a time; they need about 300 MB
-_MAX_CHUNKS = 12  # of larger corpora, use a sample of evenly spaced pairs
+_MAX_CHUNKS = 12  # larger corpora are sampled at equal intervals
 _N_ITERATIONS = 4  # iterations of the EM algorithm
 _MIN_COUNT = 0.05  # links with a lower expected count are pruned
 

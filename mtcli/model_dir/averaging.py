@@ -27,7 +27,7 @@ from mtcli.tokenizer import load_tokenizers
 
 
 def average_models(models: Sequence[Path], out: Path) -> WeightsInfo:
-    """Average the weights of `models`, write a model to the new directory `out`, return its info.
+    """Write the average of `models` to the new directory `out`; return its metadata.
 
     If `models` contains only one run, average the weights that it kept from its validations.
     """

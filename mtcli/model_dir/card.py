@@ -57,7 +57,7 @@ def describe(directory: Path) -> list[tuple[str, str]]:
 
 
 def _tags(directory: Path) -> ModelTags:
-    has_tokenizer = tokenizer_names(directory)  # describe models without tokenizers, too
+    has_tokenizer = tokenizer_names(directory)  # optional for a description
     return model_tags(directory, load_tokenizers(directory)) if has_tokenizer else ModelTags()
 
 

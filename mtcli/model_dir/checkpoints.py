@@ -118,8 +118,8 @@ def save_interim_checkpoint(directory: Path, tensors: Tensors, progress: Progres
     """Write a checkpoint between validations, replacing the previous interim checkpoint.
 
     Training can resume from it, but never rolls back to it after a divergence. An interim
-    checkpoint is written after some time or when the user stops the run, and the result of a run
-    must not depend on when that happens.
+    checkpoint is written every `train.save_minutes` and when the user stops the run, and the result
+    of a run must not depend on these times.
     """
     save_with_checksum(directory / INTERIM_CHECKPOINT, tensors, progress.to_json())
 

@@ -115,7 +115,7 @@ def load_saved_config(directory: Path) -> Config:
 
 
 def mtcli_version(directory: Path) -> str:
-    """Return the version of mtcli that started a run."""
+    """Return the version of mtcli that started the run in `directory`."""
     return str(read_saved_tree(directory / CONFIG).get("mtcli", "unknown"))
 
 

@@ -79,7 +79,7 @@ def check_is_unlocked(directory: Path) -> None:
 
 
 def _open_locked(path: Path, flags: int) -> int | None:
-    """Open and lock the file at `path`; return its descriptor, or None if locks do not work.
+    """Open and lock the file at `path`; return its descriptor, or None if locking is impossible.
 
     Raise `CheckpointError` if another process holds the lock.
     """

@@ -75,8 +75,8 @@ class Manifest:
     """
 
     inputs: dict[str, Fingerprint]  # files that the export was built from, by name
-    max_pieces: int  # longest source in training
-    n_positions: int  # longest source or target that the export supports
+    max_pieces: int  # maximum source length in training
+    n_positions: int  # maximum source or target length that the export supports
     target_size: int  # size of the target vocabulary
     search: SearchOptions  # default search options of the model
     is_language_model: bool  # whether CTranslate2's Generator runs the model (decoder-only)
@@ -104,7 +104,7 @@ class Manifest:
         return requested
 
     def write(self, export: Path) -> None:
-        """Write the manifest; write it last, because it marks an export as complete."""
+        """Write the manifest as the last file, because it marks the export as complete."""
         values = asdict(self)
         values["checksum"] = _checksum(values)
         write_file(export / MANIFEST, json.dumps(values, indent=1) + "\n")
@@ -122,7 +122,7 @@ def fingerprints(model: Path) -> dict[str, Fingerprint]:
 
 
 def weights_name(quantization: str) -> str:
-    """Return the file name of exported weights; int8 has CTranslate2's default name."""
+    """Return the file name of exported weights; int8 weights have CTranslate2's default name."""
     return "model.bin" if quantization == QUANTIZATIONS[0] else f"model.{quantization}.bin"
 
 

@@ -15,7 +15,7 @@ from typing import Any, TypeVar, get_args, get_type_hints
 from mtcli.errors import CheckpointError
 from mtcli.model_dir.layout import CHECKPOINTS, EXPORT, TENSORBOARD
 
-_SUBDIRECTORIES = (CHECKPOINTS, EXPORT, TENSORBOARD, "cache")  # subdirectories of a model directory
+_SUBDIRECTORIES = (CHECKPOINTS, EXPORT, TENSORBOARD, "cache")  # those that mtcli creates
 
 
 def check_contained(directory: Path) -> None:

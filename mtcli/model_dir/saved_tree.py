@@ -51,7 +51,7 @@ def read_saved_tree(path: Path) -> dict[str, object]:
 def _damaged(path: Path, problem: str) -> CheckpointError:
     return CheckpointError(
         f"{path} is damaged: {problem}",
-        hint=f"copy the file again, or retrain: remove {path.parent} or choose another --out",
+        hint=f"copy the file again; to retrain, remove {path.parent} or choose another --out",
     )
 
 

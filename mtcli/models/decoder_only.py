@@ -49,7 +49,7 @@ class DecoderOnly(EmbeddedModel[PrefixState]):
         self._build_output(config, target_size)
 
     def encode(self, source: Tensor, recorder: AttentionRecorder | None = None) -> PrefixState:
-        """Run the stack over padded source ids [B, S] (prefill)."""
+        """Run the stack over padded source ids [B, S] (prefill); return the state after them."""
         source = _pad_left(source, self.special.pad)
         is_token, n, device = source != self.special.pad, source.size(1), source.device
         n_padding = n - is_token.sum(dim=1, keepdim=True)

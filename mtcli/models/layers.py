@@ -38,9 +38,9 @@ class DeepNormScales:
 class Dropout(nn.Module):
     """Inverted dropout that is fast on CPUs.
 
-    On a CPU, torch draws a random double per element, which takes longer than the layer norms. This
-    module draws only 16 random bits per element. It rounds the keep probability to 16 bits and
-    multiplies the kept values by the exact inverse of the rounded probability.
+    On a CPU, torch draws a random double per element, which takes longer than computing the layer
+    norms. This module draws only 16 random bits per element. It rounds the keep probability to 16
+    bits and multiplies the kept values by the exact inverse of the rounded probability.
     """
 
     def __init__(self, p: float) -> None:
@@ -219,7 +219,7 @@ def module_list(layers: Iterable[LayerT]) -> Sequence[LayerT]:
 
 
 def initialize_linears(model: nn.Module) -> None:
-    """Initialize all linear layers with Xavier uniform, scaled by the DeepNorm gains."""
+    """Initialize all linear layers with Xavier uniform values, scaled by the DeepNorm gains."""
     gains = {
         id(module): layer.scales.gain
         for layer in model.modules()

@@ -106,7 +106,7 @@ class DotProductAttention(nn.Module):
 
 
 class RotaryAttention(DotProductAttention):
-    """Rotary positions (Su et al. 2021): pairs of numbers are rotated by position times frequency.
+    """Rotary positions (Su et al. 2021): rotate pairs of dimensions by position times frequency.
 
     The dot product of a query and a key depends only on the difference between their angles.
     """

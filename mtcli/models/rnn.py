@@ -141,7 +141,7 @@ class Rnn(EmbeddedModel[RnnState]):
     # torch.compile does not support packed sequences or loops of variable length.
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def encode(self, source: Tensor) -> RnnState:
-        """Encode padded source ids [B, S]."""
+        """Encode padded source ids [B, S]; return the state before the first target token."""
         is_token = source != self.special.pad
         lengths = is_token.sum(dim=1).cpu()
         ids = pack_padded_sequence(source, lengths, batch_first=True, enforce_sorted=False)

@@ -13,7 +13,7 @@ CellState = tuple[Tensor, ...]  # hidden state, and the cell state of an LSTM; e
 class DeferredMatrix:
     """Matrix, or one matrix per sentence, that multiplies the input at each step of a loop.
 
-    Computing a gradient of the matrix at each step would take longer than the steps themselves.
+    Computing the gradient of the matrix at each step would take longer than the steps themselves.
     Instead, each step records its input and output gradient, and one large product computes the
     gradient of the matrix at the end of the backward pass.
     """

@@ -96,7 +96,7 @@ class Transformer(EmbeddedModel[TransformerState]):
         self._build_output(config, target_size)
 
     def encode(self, source: Tensor, recorder: AttentionRecorder | None = None) -> TransformerState:
-        """Encode padded source ids [B, S]."""
+        """Encode padded source ids [B, S]; return the state before the first target token."""
         is_token, n, device = source != self.special.pad, source.size(1), source.device
         mask = AttentionMask(n, n, device, is_token, window=self.config.window)
         positions = torch.arange(n, device=device)
@@ -158,7 +158,7 @@ class Transformer(EmbeddedModel[TransformerState]):
 
 
 def _deep_norm_scales(config: TransformerConfig) -> tuple[DeepNormScales, DeepNormScales]:
-    """Return the scales of encoder and decoder (Wang et al. 2022, encoder-decoder case)."""
+    """Return the scales of the encoder and the decoder (Wang et al. 2022, encoder-decoder case)."""
     if not config.deep_norm:
         return DeepNormScales(), DeepNormScales()
     n, m = config.n_encoder_layers, config.n_decoder_layers

@@ -148,7 +148,7 @@ class DevSet:
         )
 
     def mean_length(self) -> int:
-        """Return the mean target length in tokens, rounded down, plus one."""
+        """Return a typical target length in tokens: the mean, rounded down, plus one."""
         return int(self.encoded.target.lengths().mean()) + 1
 
 

@@ -77,7 +77,7 @@ def _new_preparation(config: Config, context: RunContext) -> Preparation:
 
 
 def check_data(config: Config, context: RunContext, digest: str) -> None:
-    """Raise `CheckpointError` if a completed run, whose data had `digest`, used other pairs."""
+    """Raise `CheckpointError` if the pairs do not match `digest`, the digest of a completed run."""
     if config.data.streaming:
         is_same = _new_preparation(config, context).summary.digest == digest
     else:
@@ -119,7 +119,7 @@ def _build_or_restore(
     config = _with_languages(config, summary.languages)
     config = _resolve_bleu_tokenizer(config, context, checkpoint, notify)
     config = _resolve_steps(config, context, data, options, notify)
-    if checkpoint:  # the run has its own weights, and the model it started from may be deleted
+    if checkpoint:  # it contains weights, and the model that the run started from may be gone
         config = _with_train_settings(config, start_from=None)
     run = build_run(config, context, data)
     _notify_summary(run, notify)
@@ -176,7 +176,7 @@ def _resolve_bleu_tokenizer(
 ) -> Config:
     """Return `config` with a BLEU tokenizer.
 
-    A resumed run keeps its tokenizer, because with a different one, other weights could be best.
+    A resumed run keeps its tokenizer, because another one could change which weights are best.
     """
 
     def choose() -> str:
@@ -301,7 +301,7 @@ def check_tags(config: Config, dev: Corpus, tokenizers: Tokenizers) -> None:
 def _resolve_steps(
     config: Config, context: RunContext, data: Dataset, options: RunOptions, notify: Notify
 ) -> Config:
-    """Return `config`; if `train.minutes` is set, use the number of steps that fit into it."""
+    """Return `config`, with the number of steps that fit into `train.minutes` if it is set."""
     minutes = config.train.minutes
     if minutes is None:
         return config

@@ -29,7 +29,7 @@ def freeze(model: nn.Module, patterns: tuple[str, ...]) -> None:
             prefixes = ", ".join(sorted({name.partition(".")[0] for name in names}))
             raise ConfigError(
                 f"train.freeze: {pattern} matches no parameter of this model",
-                hint=f"use a pattern for parameter names, which start with {prefixes}",
+                hint=f"start the pattern with one of these names: {prefixes}",
             )
     for name, parameter in model.named_parameters():
         if any(fnmatchcase(name, pattern) for pattern in patterns):

@@ -211,9 +211,8 @@ class Preparation:
         if None in parts:
             return None
         filters = data.max_length, self._config.tokenizer.normalization, data.dev_pairs
-        if (
-            self._config.filters != FilterConfig.none()
-        ):  # without filters, keep the key of version 0.2.0
+        # Without filters, keep the key of version 0.2.0.
+        if self._config.filters != FilterConfig.none():
             parts.append(json.dumps(self._config.filters.model_dump(mode="json")))
         is_new_model = self._config.train.start_from is None  # affects the warning about few pairs
         return cache_key("split", parts, filters, is_new_model)

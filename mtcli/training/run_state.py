@@ -59,7 +59,7 @@ DEFAULTS = RunOptions()
 
 @dataclass(frozen=True)
 class RunContext:
-    """Environment of a run: directory, device, processes, listener, reader, cache, start time."""
+    """Environment of a run, such as its directory, device, processes, listener and cache."""
 
     directory: Path
     device: torch.device
@@ -185,7 +185,7 @@ class Run:
         return combine(measured, self.config.train.dev_rule)
 
     def groups_from(self, position: DataPosition) -> Generator[Group]:
-        """Probe the memory; return a generator that prefetches batch groups from `position` on."""
+        """Probe the memory; return a generator that prefetches batch groups, from `position`."""
         stream = self.batch_stream()
         self.train_step.probe_memory(stream.largest)
         groups = stream.groups(position)

@@ -82,9 +82,7 @@ class TrainStep:
         self.scaler = torch.amp.GradScaler(
             self.device.type, enabled=self.dtype == torch.float16
         )  # only float16 gradients need scaling
-        self.max_positions: int | None = (
-            None  # limit per batch, if larger ones did not fit in memory
-        )
+        self.max_positions: int | None = None  # limit per batch, if memory is too small for more
         self._is_memory_probed = not isinstance(self.loss_module, DistributedDataParallel)
         self._has_overflowed = False
 
@@ -186,7 +184,7 @@ class TrainStep:
         return True
 
     def _gradient_sync(self, *, is_last: bool) -> Any:
-        """Return a context in which only the last backward pass of a step exchanges gradients."""
+        """Return a context manager that skips the gradient exchange unless `is_last` is true."""
         if isinstance(self.loss_module, DistributedDataParallel) and not is_last:
             return self.loss_module.no_sync()
         return nullcontext()

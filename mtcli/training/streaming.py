@@ -35,7 +35,7 @@ class _Head:
 
     train: Corpus
     dev: Corpus
-    near_copies: NearCopyIndex | None  # of the dev pairs; the stream drops their near-copies
+    near_copies: NearCopyIndex | None  # finds near-copies of dev pairs, which the stream drops
     notices: tuple[str, ...]
 
 

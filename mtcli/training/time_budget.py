@@ -10,10 +10,10 @@ from mtcli.training.dataset import Dataset
 from mtcli.training.loop import fit
 from mtcli.training.run_state import RunContext, build_run
 
-_TIMING_SHARE, _MAX_TIMING_SECONDS = 0.03, 60.0  # the measurement stops at the first limit
+_TIMING_SHARE, _MAX_TIMING_SECONDS = 0.03, 60.0  # stop timing at the lower limit
 _MIN_STEPS = 4  # minimum number of steps to time (after the slow first step) and to train
 _EXAMPLE_STEPS = 100  # for the hint in the error message
-_USABLE_SHARE = 0.95  # share of the budget to plan with; the rest is for the export and delays
+_USABLE_SHARE = 0.95  # share of the budget that is planned; the rest is for the export and delays
 
 
 def estimate_steps(config: Config, context: RunContext, data: Dataset) -> int:
