@@ -749,7 +749,7 @@ def test_a_resumed_run_keeps_its_plan(corpus_files, tmp_path, tiny_options):
 def test_the_same_command_resumes_a_run_that_was_stopped_before_the_first_step(
     corpus_files, tmp_path, tiny_options, tiny_trained, monkeypatch
 ):
-    """The run has a parent, and its config.yaml contains the parent's name but not its path."""
+    """The run fine-tunes a model; config.yaml contains the model's name, but not its path."""
     from mtcli.training import run as training
 
     settings = [
@@ -771,7 +771,7 @@ def test_the_same_command_resumes_a_run_that_was_stopped_before_the_first_step(
 
 @pytest.fixture
 def started_run(corpus_files, tmp_path, tiny_trained):
-    """Return the command of an incomplete run with a parent, and the parent."""
+    """Return the command of an incomplete fine-tuning run, and the model that it fine-tunes."""
     parent = Path(shutil.copytree(tiny_trained, tmp_path / "a" / "parent"))
     command = ["train", *corpus_files, "--out", tmp_path / "child", "--set", "train.steps=3000"]
     first = run(*command, "--from", parent, "--stop-after", "0.01")
@@ -779,7 +779,9 @@ def started_run(corpus_files, tmp_path, tiny_trained):
     return command, parent
 
 
-def test_a_different_parent_is_refused_and_changes_no_files(started_run, tmp_path, monkeypatch):
+def test_fine_tuning_a_different_model_is_refused_and_changes_no_files(
+    started_run, tmp_path, monkeypatch
+):
     command, parent = started_run
     other = Path(shutil.copytree(parent, tmp_path / "b" / "other"))
     before = contents(tmp_path / "child")
@@ -798,7 +800,7 @@ def test_a_different_parent_is_refused_and_changes_no_files(started_run, tmp_pat
     )
 
 
-def test_a_run_resumes_even_if_its_parent_was_moved(started_run, tmp_path, monkeypatch):
+def test_a_run_resumes_even_if_the_fine_tuned_model_was_moved(started_run, tmp_path, monkeypatch):
     command, parent = started_run
     monkeypatch.chdir(tmp_path)
     for name in (parent, Path("a/parent"), Path("child/../a/parent")):
@@ -812,9 +814,7 @@ def test_a_run_resumes_even_if_its_parent_was_moved(started_run, tmp_path, monke
         assert "resuming from step" in result.stderr, result.stderr
 
 
-def test_a_parent_cannot_be_added_to_a_started_run(
-    corpus_files, tmp_path, tiny_options, tiny_trained
-):
+def test_from_cannot_be_added_to_a_started_run(corpus_files, tmp_path, tiny_options, tiny_trained):
     command = ["train", *corpus_files, "--out", tmp_path / "m"]
     run(*command, *tiny_options, "--set", "train.steps=3000", "--stop-after", "0.01")
     result = run(*command, "--from", tiny_trained)
@@ -916,7 +916,7 @@ def test_an_error_names_the_damaged_file_and_gives_a_hint(corpus_files, tmp_path
         assert "hint: copy the model again" in result.stderr
 
 
-def test_a_model_cannot_be_its_own_parent(corpus_files, model):
+def test_a_model_cannot_be_fine_tuned_in_its_own_directory(corpus_files, model):
     result = run("train", *corpus_files, "--out", model, "--from", model, "--fresh")
     assert result.exit_code == 1
     assert "--from and --out are the same directory" in result.stderr

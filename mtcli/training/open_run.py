@@ -258,7 +258,7 @@ def _get_tokenizers(
     checkpoint: Checkpoint | None,
     notify: Notify,
 ) -> Tokenizers:
-    """Load the tokenizers from the run, the parent model or `tokenizer.model`, or train them."""
+    """Load the tokenizers from the run, `train.start_from` or `tokenizer.model`, or train them."""
 
     def get() -> Tokenizers:
         if checkpoint:
