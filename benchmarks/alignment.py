@@ -1,4 +1,6 @@
-"""Alignment error rate: python benchmarks/alignment.py MODEL SOURCE TARGET ALIGNMENT.
+"""Measure the alignment error rate of a model.
+
+    python benchmarks/alignment.py MODEL SOURCE TARGET ALIGNMENT
 
 ALIGNMENT is the gold alignment in Pharaoh format. The model is forced to output TARGET, and the
 words are aligned as in `mtcli translate --alignment`. For the torch engine, the script also prints
@@ -34,7 +36,7 @@ def error_rate(found: Iterable[Alignment], true: Iterable[set[tuple[int, int]]])
 
 
 def forced_alignments(translator: Translator, pairs: list[tuple[str, str]]) -> Iterator[Alignment]:
-    """Yield the alignment of each pair, computed by the engine."""
+    """Yield the alignment that the engine computes for each pair."""
     source_tokenizer, target_tokenizer = translator.tokenizers.source, translator.tokenizers.target
     options = replace(translator.options, beam_size=1, n_best=1, with_alignment=True)
     for start in range(0, len(pairs), BATCH):

@@ -1,4 +1,4 @@
-"""Protocol between benchmarks/train.py and the training programs. Standard library only."""
+"""Protocol between benchmarks/train.py and its workers. Uses only the standard library."""
 
 import json
 import resource
@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 
 def answer(train: Callable[[int], tuple[int, int, float]]) -> None:
-    """Train N steps for each number N on stdin, and print the measurements as JSON.
+    """For each number N on stdin, train for N steps and print the measurements as JSON.
 
     `train` returns the number of tokens without padding, the number of positions, and the last
     loss.

@@ -3,10 +3,10 @@
     python benchmarks/architectures.py --train train.en train.de --dev dev.en dev.de
         --test test.en test.de --out DIRECTORY [--minutes 4] [--like CONFIG] [--only NAME ...]
 
-The widths are chosen so that all systems have about as many parameters as the transformer in
---like.
+The script chooses the widths so that all systems have about as many parameters as the transformer
+in --like.
 
-1. All systems take turns training a few steps, in one thread. The measured speed determines how
+1. All systems take turns training for a few steps, in one thread. The measured speed determines how
    many steps fit into --minutes for each system, regardless of later load on the machine.
 2. `mtcli train` trains each system for that number of steps, in one thread on a separate core. It
    trains --at-once systems at a time.
@@ -76,9 +76,9 @@ CHARTED = (  # systems in the chart of BLEU by length
     "transformer",
     "transformer, relative",
 )
-N_LENGTHS = 5  # source-length ranges that the test set is split into
+N_LENGTHS = 5  # number of parts, by source length, that the test set is split into
 N_TIMED_STEPS = 24
-N_ROUNDS = 3  # how often each system translates the test set
+N_ROUNDS = 3  # number of times that each system translates the test set
 
 
 def main() -> None:
@@ -139,7 +139,7 @@ def model_path(out: Path, name: str) -> Path:
 def load_or_make(
     path: Path, keys: Iterable[str], make: Callable[[], dict[str, Any]]
 ) -> dict[str, Any]:
-    """Return the contents of `path` if they have all `keys`; otherwise, make and save them."""
+    """Return the object in `path` if it has all `keys`; otherwise, make the object and save it."""
     tree: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     if not tree.keys() >= set(keys):
         tree = make()
@@ -153,7 +153,7 @@ def write_json(path: Path, tree: Any) -> None:
 
 
 def match_size(base: Config, changes: dict[str, Any]) -> Config:
-    """Return `base` with `changes`, at the width with the closest parameter count."""
+    """Return `base` with `changes`, at the width that matches its parameter count most closely."""
     vocab_size = base.tokenizer.vocab_size
     n_parameters = base.model.n_parameters(vocab_size, vocab_size)
     architecture = ARCHITECTURES[changes.get("arch", "transformer")]
@@ -308,7 +308,7 @@ def draw_chart(results: list[dict[str, Any]], path: Path) -> None:
     try:
         import matplotlib
     except ImportError:
-        print("chart.svg skipped: pip install 'mtcli[benchmarks]'")
+        print("skipping chart.svg: matplotlib is missing; run: pip install 'mtcli[benchmarks]'")
         return
     matplotlib.use("svg")
     matplotlib.rcParams |= {"svg.hashsalt": "mtcli", "font.size": 9, "svg.fonttype": "path"}

@@ -1,4 +1,4 @@
-"""Benchmarks of `mtcli check`: shifted corpora, seeded damage, time and memory use.
+"""Benchmarks of `mtcli check`: shifted corpora, artificial damage, time and memory use.
 
 python benchmarks/check.py shifts --multi30k DIR [--trials 20]
 python benchmarks/check.py damage --multi30k DIR
@@ -24,8 +24,8 @@ from mtcli.data.quality.overlap import OverlapIndex
 from mtcli.data.quality.stored_pairs import StoredPairs
 
 DEMO = Path(__file__).parent.parent / "data" / "demo"
-MAX_DISTANCE = 20  # lines between the reported position and the true position
-SHIFTED = 500  # lines in a shift that ends before the end of the corpus
+MAX_DISTANCE = 20  # maximum number of lines between the reported and the true position
+SHIFTED = 500  # number of lines in a shift that ends before the end of the corpus
 DAMAGED_SHARE = 0.01
 
 Pairs = tuple[list[str], list[str]]
@@ -81,7 +81,7 @@ def shift_trials(name: str, pairs: Pairs, n_trials: int) -> None:
     found = {"to the end": 0, f"for {SHIFTED} lines": 0}
     n_alarms = 0
     for trial in range(n_trials):
-        # The same pairs in random order form another clean corpus.
+        # After the first trial, use the same pairs in random order as a new clean corpus.
         n_alarms += bool(check(shuffle(pairs, rng) if trial else pairs).misaligned)
         for label in found:
             last = n_lines * 9 // 10 - (SHIFTED if label.startswith("for") else 0)
@@ -165,7 +165,7 @@ def _flagged(analysis: Analysis) -> set[int]:
 
 
 class Damages:
-    """Functions that return a damaged version of the pair in a given row."""
+    """Kinds of damage, as functions that return a damaged version of the pair in a row."""
 
     def __init__(self, pairs: Pairs, test: Pairs, rows: set[int]) -> None:
         self._source, self._target = pairs
@@ -175,7 +175,7 @@ class Damages:
         self._rng = random.Random(6)
 
     def kinds(self) -> dict[str, tuple[str, Damage]]:
-        """Return, for each kind of damage, the finding that should report it and its function."""
+        """Return the expected finding and the damaging function for each kind of damage."""
         recoded = "für".encode().decode("cp1252")
         return {
             "repeats an earlier pair": ("duplicates", self._repeat_pair),
@@ -234,7 +234,7 @@ def third_language(pairs: Pairs, lines: list[str]) -> dict[str, tuple[str, Damag
 
 
 def write_varied(pairs: Pairs, n_pairs: int, directory: Path) -> list[str]:
-    """Write `n_pairs` random pairs, each with a made-up name in front; return the paths."""
+    """Write `n_pairs` random pairs that each start with an invented name; return the paths."""
     rng = random.Random(1)
     names = [f"{a}{b}" for a in ("Ba", "Do", "Ka", "Lu", "Mo", "Ro") for b in ("ban", "dor", "fel")]
     paths = [directory / "large.en", directory / "large.de"]

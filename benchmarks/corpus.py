@@ -1,4 +1,4 @@
-"""Measure time and memory use from the command to the first step, for large and small corpora.
+"""Measure the time and memory use of `mtcli train` until its first step, by corpus size.
 
     python benchmarks/corpus.py train.en train.de [--pairs 5000000] [--rounds 3] [--other CHECKOUT]
 
@@ -37,7 +37,7 @@ for name in sys.argv[2:]:
         while lines := [line.rstrip("\\n") for line in file.readlines(1_000_000)]:
             processor.encode(lines, num_threads=len(os.sched_getaffinity(0)))
 """
-SMALL, COMPARED = 5_000, 20_000  # pairs
+SMALL, COMPARED = 5_000, 20_000  # corpus sizes in pairs
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Start:
 
     seconds: float
     memory: float  # peak private memory in MB
-    vocabulary_memory: float  # peak while the vocabulary is trained, in MB
+    vocabulary_memory: float  # peak private memory during vocabulary training in MB
 
 
 def main() -> None:
@@ -73,7 +73,7 @@ def main() -> None:
 def measure_large(
     large: list[str], small: list[str], model: Path, folder: Path, rounds: int
 ) -> None:
-    """Print the memory use and the start-up time, relative to the baseline, for a large corpus."""
+    """Print the startup time, relative to the baseline, and the memory use for a large corpus."""
     own = ["--set", f"tokenizer.model={model}"]
     baselines, cold, warm = [], [], []
     for _ in range(rounds):
@@ -105,7 +105,7 @@ def compare_versions(pairs: list[str], folder: Path, other: Path, rounds: int) -
 
 
 def make_corpus(source: Path, target: Path, n_pairs: int, prefix: Path) -> list[str]:
-    """Write `n_pairs` varied pairs; return the names of both files."""
+    """Write `n_pairs` distinct pairs; return the names of both files."""
     sides = [path.read_text(encoding="utf-8").split("\n")[:-1] for path in (source, target)]
     names = [f"{prefix}.source", f"{prefix}.target"]
     generator = random.Random(1)
@@ -135,7 +135,7 @@ def train_sentencepiece(files: list[str], folder: Path) -> Path:
 
 
 def time_baseline(files: list[str], model: Path) -> float:
-    """Return the seconds to read the files and encode all lines."""
+    """Return the seconds that it takes to read the files and encode all lines."""
     start = time.perf_counter()
     subprocess.run([sys.executable, "-c", BASELINE, str(model), *files], check=True)
     return time.perf_counter() - start

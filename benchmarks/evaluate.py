@@ -1,12 +1,13 @@
-"""CPU time and memory use of scoring, compared with sacreBLEU, and of `mtcli evaluate`.
+"""Measure the CPU time and memory use of `mtcli evaluate`.
 
 python benchmarks/evaluate.py scoring REFERENCE [--lines N] [--rounds N]
 python benchmarks/evaluate.py model MODEL SOURCE REFERENCE [--rounds N]
 
 `scoring` repeats the lines in REFERENCE, creates a system output by dropping and swapping words,
-and computes BLEU, chrF, chrF++ and TER with confidence intervals. mtcli needs one run, the
-sacrebleu command two. `model` compares `mtcli evaluate` with `mtcli translate` followed by scoring
-the output file. The programs alternate, and the reported ratio is the median over all rounds.
+and compares mtcli with the sacrebleu command on BLEU, chrF, chrF++ and TER with confidence
+intervals. mtcli needs one run, and the sacrebleu command needs two. `model` compares
+`mtcli evaluate` with `mtcli translate` followed by scoring the output file. The programs alternate,
+and the reported ratio is the median over all rounds.
 """
 
 import argparse
@@ -64,7 +65,7 @@ def write_texts(reference: Path, n_lines: int, directory: Path) -> tuple[Path, P
     paths = directory / "output", directory / "reference"
     with paths[0].open("w") as output, paths[1].open("w") as target:
         for i in range(n_lines):
-            # Shuffle the words of repeated lines, so that all lines differ.
+            # Shuffle the words of repeated lines so that all lines differ.
             words = lines[i % len(lines)].split()
             if i >= len(lines):
                 random_.shuffle(words)

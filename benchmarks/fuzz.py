@@ -1,4 +1,4 @@
-"""Fuzz test for `mtcli translate`: each random line must result in one output line, in order.
+"""Fuzz test for `mtcli translate`: each random line must produce one output line, in order.
 
 python benchmarks/fuzz.py MODEL [--engine torch|ctranslate2] [--lines N] [--seed N]
 """

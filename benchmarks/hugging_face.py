@@ -1,4 +1,4 @@
-"""Translate with the weights of an mtcli model in Hugging Face transformers.
+"""Translate with Hugging Face transformers, using the weights of an mtcli model.
 
 Lines are sorted by length and translated in batches with `generate`. M2M100 has the same layers as
 mtcli's pre-norm transformer, and its position tables are replaced with mtcli's.
@@ -18,7 +18,7 @@ from transformers import M2M100Config, M2M100ForConditionalGeneration
 
 PAD, BOS, EOS = 0, 2, 3
 BATCH_SIZE = 32
-LAYER_NAMES = {  # mtcli to M2M100
+LAYER_NAMES = {  # from mtcli to M2M100
     "self_attention.to_queries": "self_attn.q_proj",
     "self_attention.to_keys": "self_attn.k_proj",
     "self_attention.to_values": "self_attn.v_proj",

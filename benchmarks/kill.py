@@ -3,8 +3,8 @@
     python benchmarks/kill.py [--kills 50] [--mixed]
 
 The run is small, but uses all features that have state or randomness: dropout, subword sampling,
-word dropout, accumulation, early stopping and averages. With --mixed, it also mixes two corpora
-with weights, tags and directions, and has two dev sets.
+word dropout, gradient accumulation, early stopping and weight averages. With --mixed, it also mixes
+two corpora with weights, tags and directions, and has two dev sets.
 
 A killed run is restarted with the same call. The final weights and the log (without times) are
 compared with those of an uninterrupted run.
@@ -57,7 +57,7 @@ def _config(folder: Path, *, is_mixed: bool) -> Config:
 
 
 def _kill_at_random(config: Config, directory: Path, n_kills: int) -> None:
-    # Attempts are long enough to make progress, and short enough to end before the run finishes.
+    # Choose times that are long enough to make progress, but too short to finish the run.
     generator = random.Random(1)
     for _ in range(n_kills):
         if killing.attempt(config, directory, seconds=generator.uniform(0.05, 1.2)):

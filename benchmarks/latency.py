@@ -1,4 +1,4 @@
-"""Time from process start to the first translated line, compared with the model loading time.
+"""Compare the time from process start to the first translated line with the model loading time.
 
 python benchmarks/latency.py MODEL [--rounds N]
 """

@@ -1,10 +1,11 @@
-"""Time and memory use of local and full self-attention, for one forward and backward pass.
+"""Measure the time and memory use of local and full self-attention, forward and backward.
 
     python benchmarks/local_attention.py [--window 128] [--rounds 5]
 
-Measures one attention module of width 256 with 4 heads, as in an encoder and as in a decoder, in
-one thread. Both kinds of attention and all lengths run in turn. CPU times and their ratios are
-medians over the rounds. Memory use is the increase in peak memory, measured in a new process.
+The script measures one attention module of width 256 with 4 heads, as in an encoder and as in a
+decoder, in one thread. Both kinds of attention and all lengths run in turn. CPU times and their
+ratios are medians over the rounds. Memory use is the increase in peak memory, measured in a new
+process.
 """
 
 import argparse

@@ -1,9 +1,9 @@
-"""Memory use of `mtcli translate` while it reads millions of lines from a pipe.
+"""Measure the memory use of `mtcli translate` while it reads millions of lines from a pipe.
 
 python benchmarks/memory.py MODEL SOURCE [--lines N]
 
-The lines in SOURCE are repeated, with numbers that make every line different. Search is greedy and
-has a small maximum length, because only memory use is measured.
+The lines in SOURCE are repeated, with numbers that make every line different. To save time, the
+search is greedy and has a small maximum length.
 """
 
 import argparse

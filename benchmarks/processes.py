@@ -1,10 +1,10 @@
-"""Compare processes and threads: training tokens per second of wall-clock time.
+"""Compare the training speed of processes and threads in tokens per second.
 
     python benchmarks/processes.py train.en train.de [--rounds 3] [--set KEY=VALUE ...]
 
-Runs `mtcli train` with one process and one thread, one process and two threads, and two processes
-with one thread each, in turn. Each run is killed when its log has enough steps. The model has the
-same shape as in benchmarks/train.py unless --set changes it.
+The script runs `mtcli train` in turn with one process and one thread, one process and two threads,
+and two processes with one thread each. It kills each run when its log has enough steps. The model
+has the same shape as in benchmarks/train.py unless --set changes it.
 """
 
 import argparse
@@ -39,7 +39,7 @@ N_STEPS = 60  # steps per run; the first ten are not counted
 
 
 def main() -> None:
-    """Print median speeds and their ratios to one thread."""
+    """Print the median speeds and their ratios to the speed of one thread."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("files", nargs=2)
     parser.add_argument("--rounds", type=int, default=3)

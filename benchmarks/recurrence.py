@@ -1,13 +1,14 @@
-"""Training speed of the recurrent decoder, compared with a plain nn.LSTM, in tokens per CPU second.
+"""Compare the training speed of recurrent decoders with that of a plain nn.LSTM.
 
     python benchmarks/recurrence.py train.en train.de [--rounds 7] [--batches 8]
 
-Measures embedding, decoder, output and loss, forward and backward, without encoder or optimizer.
-mtcli's decoders use every attention score, with and without input feeding. The baseline is an
-nn.LSTM without attention, with the same width, layers, output and loss. Width 256, 2 layers, 8,000
-tied pieces, dropout 0.1 (baseline: on embeddings and output only), about 4,096 tokens per batch.
-All decoders process each batch in turn, in one thread. The results are medians over all rounds
-except the first, which is a warm-up.
+The script measures the embedding, decoder, output layer and loss, forward and backward, without an
+encoder or an optimizer. It measures mtcli's decoders with every attention score, with and without
+input feeding. The baseline is an nn.LSTM without attention, with the same width, layers, output
+layer and loss. All decoders have width 256, 2 layers, 8,000 pieces with tied embeddings, dropout
+0.1 (in the baseline, only on embeddings and output) and about 4,096 tokens per batch. They process
+each batch in turn, in one thread. The results, in tokens per CPU second, are medians over all
+rounds except the first, which is a warm-up.
 """
 
 import argparse

@@ -30,7 +30,7 @@ def score(model: Path, pairs: list[Pair], options: EngineOptions) -> tuple[list[
 
 
 def main() -> None:
-    """Print the perplexity, the CPU time and the largest difference from torch for any token."""
+    """Print the perplexity, the CPU time and the largest per-token difference from torch."""
     model, source, target = map(Path, sys.argv[1:])
     pairs = [Pair(*pair) for pair in zip(*read_aligned([source, target]), strict=True)]
     reference: list[PairScore] = []

@@ -1,4 +1,4 @@
-"""Compare training steps with Hugging Face: speed, FLOP utilization and memory use.
+"""Compare the training steps of mtcli and Hugging Face: speed, FLOP utilization, memory use.
 
     python benchmarks/train.py train.en train.de --hugging-face PYTHON [--rounds 7] [--core 1]
 
@@ -117,7 +117,7 @@ def flops_per_token(corpus: EncodedCorpus) -> float:
     d_model, d_feed_forward, n_layers, vocab_size = 256, 1024, 3, 8000
     source, target = corpus.source.lengths(), corpus.target.lengths()
     projections, feed_forward = 4 * d_model**2, 2 * d_model * d_feed_forward
-    cross_projections = 2 * d_model**2  # keys and values for source, queries and outputs for target
+    cross_projections = 2 * d_model**2  # source: keys and values; target: queries and outputs
     per_source = n_layers * (projections + feed_forward + cross_projections)
     per_target = n_layers * (projections + cross_projections + feed_forward) + d_model * vocab_size
     n_scores = source**2 + source * target + target * (target + 1) / 2
@@ -148,8 +148,8 @@ def speed(row: dict[str, dict[str, float]], name: str) -> float:
 
 
 def print_table(rounds: list[dict[str, dict[str, float]]], flops: float) -> None:
-    """Print medians over the rounds."""
-    print("| program | tokens per CPU second | mtcli is | padding | share of peak | peak memory |")
+    """Print a table of medians over the rounds; the speedup is that of mtcli over the program."""
+    print("| program | tokens per CPU second | speedup | padding | share of peak | peak memory |")
     print("| --- | --- | --- | --- | --- | --- |")
     for name in (name for name in rounds[0] if name != "peak"):
         speeds = statistics.median(speed(row, name) for row in rounds)

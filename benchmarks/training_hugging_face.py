@@ -18,7 +18,7 @@ PAD = 0
 
 
 def main() -> None:
-    """Train on the ids in the file argv[1]; argv[2] is the kind of batch."""
+    """Train on the ids in the file argv[1]; argv[2] is the kind of batches."""
     arrays = np.load(sys.argv[1])
     sources, targets = (
         split(arrays[side], arrays[f"{side}_starts"]) for side in ("source", "target")
@@ -98,7 +98,7 @@ def endless_batches(sources, kind):
 
 
 def pad(rows, filler):
-    """Pad rows to a tensor [B, S]."""
+    """Return the padded rows as a tensor [B, S]."""
     width = max(map(len, rows))
     array = np.full((len(rows), width), filler, dtype=np.int64)
     for i, row in enumerate(rows):

@@ -1,4 +1,4 @@
-"""Translation time from process start to exit for mtcli, CTranslate2 and Hugging Face.
+"""Compare the translation time of mtcli, CTranslate2 and Hugging Face, from process start to exit.
 
 All programs use the same weights and take turns. Times are medians over the rounds. Ratios are
 medians of the ratios within a round, because the machine's load affects both programs.
@@ -76,13 +76,13 @@ def main() -> None:
     commands = build_commands(arguments, scratch)
     seconds: dict[str, list[float]] = {name: [] for name in commands}
     for i in range(arguments.rounds):
-        # Alternate the order, so that no program benefits if the machine becomes slower.
+        # Alternate the order so that no program benefits if the machine becomes slower.
         for name, command in list(commands.items())[:: -1 if i % 2 else 1]:
             if i == 0 or not name.startswith(("Hugging", "mtcli --engine")):
                 seconds[name].append(measure_seconds(command, scratch / name))
     base = seconds["CTranslate2 int8, directly"]
     print(f"{len(lines)} lines, beam {arguments.beam_size}, medians of {arguments.rounds} rounds\n")
-    print("| program | seconds | sentences/s | against CTranslate2 directly | BLEU |")
+    print("| program | seconds | sentences/s | speedup over CTranslate2 | BLEU |")
     print("| --- | --- | --- | --- | --- |")
     for name, times in seconds.items():
         median = statistics.median(times)
