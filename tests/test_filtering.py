@@ -1,4 +1,4 @@
-"""Filters applied to training data: what is kept, counted and reported, in every kind of corpus."""
+"""Filters applied to training data: kept pairs, counts and reports for every kind of corpus."""
 
 import json
 import re
@@ -114,7 +114,7 @@ def sentences(n: int) -> list[tuple[str, str]]:
     return [(f"this is a long sentence {name}", f"Satz {i}") for i, name in enumerate(letters)]
 
 
-def test_the_source_of_a_dev_pair_and_near_copies_do_not_stay_in_training():
+def test_dev_sources_and_near_copies_are_removed_from_training():
     pairs = sentences(200)
     dev = Corpus(*zip(*pairs[:10], strict=True))
     copies = [(f"{pairs[0][0].upper()}!", "?"), (pairs[1][0], "other")]
@@ -149,7 +149,7 @@ def test_near_copies_are_kept_if_there_are_many():
     )
 
 
-def test_an_overlap_with_a_given_dev_set_is_only_reported():
+def test_overlap_with_a_specified_dev_set_is_only_reported():
     pairs = sentences(200)
     dev = Corpus([pairs[3][0]], ["x"])
     notices: list[str] = []
@@ -199,7 +199,7 @@ def test_filters_do_not_change_the_dev_set(dirty_config):
 
 
 @pytest.mark.parametrize("name", ["text", "text.gz", "tsv", "csv", "jsonl", "tmx", "zip"])
-def test_every_format_is_filtered_alike(dirty_config, tmp_path, name):
+def test_filters_do_not_depend_on_the_format(dirty_config, tmp_path, name):
     lines = [
         path.read_text("utf-8").split("\n")[:-1] for path in dirty_config.data.train.text_files
     ]
@@ -221,7 +221,7 @@ def test_every_format_is_filtered_alike(dirty_config, tmp_path, name):
     assert dropped[0] == dropped[-1]
 
 
-def test_a_cache_entry_is_not_used_with_other_filters(dirty_config, tmp_path):
+def test_a_cache_entry_is_not_used_with_different_filters(dirty_config, tmp_path):
     cache = DataCache(tmp_path / "cache")
     digests = []
     for filters in ({}, {"min_words": 5}, {}):
@@ -271,7 +271,7 @@ def test_notices_are_logged_without_control_characters(dirty_config, tmp_path):
     assert "filters.damaged=true" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
 
 
-def test_a_dry_run_shows_what_the_filters_drop(dirty_config, tmp_path):
+def test_a_dry_run_reports_the_pairs_that_filters_drop(dirty_config, tmp_path):
     files = dirty_config.data.train.text_files
     result = run("train", *files, "--out", tmp_path / "model", "--dry-run")
     assert result.exit_code == 0

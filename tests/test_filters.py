@@ -1,4 +1,4 @@
-"""Filter rules: what they drop, what they keep in many scripts, and that they never fail."""
+"""Filter rules drop bad pairs, keep good text in many scripts, and never fail."""
 
 import numpy as np
 import pytest
@@ -35,7 +35,7 @@ THRESHOLDS = {
 }
 ONE_SIDED = {"source_scripts": "target_scripts", "target_scripts": "source_scripts"}
 
-# Real text of many scripts and kinds that no default rule may drop, in either order.
+# Real text in many scripts that no default rule may drop, with either side as the source.
 INTACT = [
     ("A man sleeps in a green room.", "Ein Mann schläft in einem grünen Raum."),
     ("He said “yes” — and left…", "„Ja“, sagte er – und ging…"),
@@ -70,7 +70,7 @@ def flags(name: str, pairs, threshold=None) -> list[bool]:
 
 
 def mojibake(text: str, encoding: str) -> str:
-    """Decode UTF-8 as another encoding, as programs do; undefined bytes become controls."""
+    """Decode UTF-8 text with a wrong encoding; undefined bytes become control characters."""
     return "".join(bytes([byte]).decode(encoding, "ignore") or chr(byte) for byte in text.encode())
 
 
@@ -81,7 +81,7 @@ pairs = st.lists(st.tuples(text, text), min_size=1, max_size=8)
 @pytest.mark.parametrize("name", RULES)
 @settings(max_examples=40)
 @given(pairs)
-def test_rules_accept_any_text_and_judge_each_pair_alone(name, pairs):
+def test_rules_accept_any_text_and_judge_each_pair_independently(name, pairs):
     found = flags(name, pairs)
     assert len(found) == len(pairs)
     assert found == [flags(name, [pair])[0] for pair in pairs]
@@ -90,12 +90,12 @@ def test_rules_accept_any_text_and_judge_each_pair_alone(name, pairs):
 @pytest.mark.parametrize("name", RULES)
 @settings(max_examples=40)
 @given(pairs)
-def test_rules_treat_both_sides_alike(name, pairs):
+def test_rules_treat_both_sides_in_the_same_way(name, pairs):
     swapped = [(target, source) for source, target in pairs]
     assert flags(ONE_SIDED.get(name, name), pairs) == flags(name, swapped)
 
 
-def test_every_rule_has_a_threshold_here_and_a_reason_with_its_setting():
+def test_every_rule_has_a_threshold_and_a_reason_that_names_its_setting():
     assert list(THRESHOLDS) == list(RULES)
     for name, rule in RULES.items():
         reason = rule.reason(THRESHOLDS[name])
@@ -195,12 +195,12 @@ def test_marks_count_as_letters():
         ("😀", None),
     ],
 )
-def test_characters_have_scripts(character, script):
+def test_script_of_returns_the_script_of_a_character(character, script):
     assert script_of(character) == script
     assert script is None or script in SCRIPTS
 
 
-def test_script_rules_look_at_their_own_side_and_ignore_lines_without_letters():
+def test_script_rules_check_only_their_side_and_ignore_lines_without_letters():
     pairs = [("Hello", "Привет"), ("Привет", "Hello"), ("12 %", "😀"), ("Привет (GPU)", "x")]
     assert flags("source_scripts", pairs, ("Latin",)) == [False, True, False, True]
     assert flags("target_scripts", pairs, ("Cyrillic", "Greek")) == [False, True, False, True]
@@ -215,7 +215,7 @@ def test_repetitions_are_counted():
     assert flags("max_repeated_characters", [("aaa", "b"), ("aa", "...")], 2) == [True, True]
 
 
-def test_numbers_are_compared_without_separators_and_in_any_digits():
+def test_numbers_are_compared_without_separators_and_in_any_script():
     assert numbers_in("1,000.50 and 007") == {"100050", "7"}
     assert numbers_in("10 000 or 10\u202f000 or 10.000") == {"10000"}
     assert numbers_in("٣٤ ४५") == {"34", "45"}
@@ -249,7 +249,7 @@ def test_identical_and_blank_pairs_are_found():
     ]
 
 
-def test_a_rule_finds_damage_in_large_blocks_at_the_right_row():
+def test_a_rule_finds_the_damaged_row_in_a_large_block():
     lines = [f"Zeile {i}: Spaß“ und Öl" for i in range(1000)]
     damaged = list(lines)
     for row in (0, 500, 999):

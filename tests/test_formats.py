@@ -457,7 +457,7 @@ def test_rows_are_read_lazily(tmp_path):
     assert [next(rows) for _ in range(1000)] == [("a", "b")] * 1000
 
 
-# Tests of the hub, which local files in the same layout replace.
+# Tests of the hub, with local files in the same layout instead of downloads.
 
 
 @pytest.fixture

@@ -60,7 +60,7 @@ def test_packages_import_only_from_lower_layers():
 
 
 def executed_on_import(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes that run on import: not functions, not `if TYPE_CHECKING` blocks."""
+    """Yield the nodes that run on import, without functions and `if TYPE_CHECKING` blocks."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
             continue

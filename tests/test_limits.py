@@ -1,4 +1,4 @@
-"""Config, Python options and command line accept the same values and have the same defaults."""
+"""The config, the Python options and the command line have the same limits and defaults."""
 
 import math
 

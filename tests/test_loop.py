@@ -79,7 +79,7 @@ def test_minutes_are_converted_to_steps_only_once(tiny_config, tmp_path, estimat
     config = load_saved_config(tmp_path / "run")
     assert config.train.minutes == 0.05
     assert of_kind(StepDone, events)[-1].step == config.train.steps == events[-1].step == 10
-    assert of_kind(StepDone, events)[-1].learning_rate == 0.0  # the schedule ends there
+    assert of_kind(StepDone, events)[-1].learning_rate == 0.0  # end of the schedule
     again = run(tiny_config, tmp_path / "run", minutes=0.05)
     assert "already complete" in again[0].text
     with pytest.raises(CheckpointError, match=r"train\.minutes: 0\.05 before, 7\.0 now"):
@@ -444,7 +444,7 @@ def test_the_best_candidate_becomes_the_model_and_is_reported(tiny_config, tmp_p
 
 
 def test_a_candidate_must_beat_all_earlier_candidates(tiny_config, tmp_path, monkeypatch):
-    losses = iter([0.1, 0.2])  # of the mean and of the last step; lower than in all validations
+    losses = iter([0.1, 0.2])  # mean, last step; lower than in all validations
     measure = Run.measure
 
     def fake_measure(self, weights=None):
@@ -619,7 +619,7 @@ def test_frozen_parameters_do_not_change(tiny_config, tmp_path):
     ("patterns", "message"),
     [(["encodr.*"], "encodr.* matches no parameter"), (["*"], "leaves no parameters to train")],
 )
-def test_wrong_freeze_patterns_raise_a_user_error(tiny_config, tmp_path, patterns, message):
+def test_invalid_freeze_patterns_raise_a_user_error(tiny_config, tmp_path, patterns, message):
     with pytest.raises(ConfigError, match=re.escape(message)):
         run(tiny_config, tmp_path / "run", freeze=patterns)
     assert not (tmp_path / "run").exists()

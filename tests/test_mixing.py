@@ -69,7 +69,7 @@ def test_the_pairs_used_before_an_epoch_are_those_of_the_earlier_epochs(sizes, e
         assert sorted(found) == sorted(rows[(rows >= start) & (rows < end)])
 
 
-def test_epochs_and_seeds_take_different_pairs_but_the_same_call_takes_the_same():
+def test_epochs_and_seeds_change_the_pairs_but_repeated_calls_do_not():
     rows = mixture([1000], [500]).rows(0)
     np.testing.assert_array_equal(rows, mixture([1000], [500]).rows(0))
     assert set(rows).isdisjoint(mixture([1000], [500]).rows(1))
@@ -84,7 +84,7 @@ def test_a_weight_is_the_number_of_uses_per_epoch():
     assert mix([10, 0], [0.001, 2], None) == (1, 0)
 
 
-def test_a_temperature_flattens_the_shares_and_keeps_the_largest_corpus():
+def test_a_temperature_flattens_the_shares_and_keeps_the_weight_of_the_largest_corpus():
     sizes = [10_000, 400, 1]
     counts = mix(sizes, [1, 1, 1], 2)
     assert counts == (10_000, 2_000, 100)  # proportional to the square roots of the sizes
@@ -108,7 +108,7 @@ def test_batches_contain_exactly_the_pairs_of_the_mixture():
 
 
 @pytest.mark.parametrize("size", [2, 3])
-def test_processes_together_compute_the_mixture_of_one_process(size):
+def test_several_processes_together_use_the_mixture_of_one_process(size):
     corpus, mixed = encoded([20, 5]), mixture([20, 5], [10, 15])
 
     def pairs(shard):
@@ -134,7 +134,7 @@ def test_the_position_determines_the_batches():
             assert next(resumed).batches[0].labels.equal(expected.batches[0].labels)
 
 
-def test_parts_count_pairs_and_tokens_of_each_corpus():
+def test_corpus_parts_count_the_pairs_and_tokens_of_each_corpus():
     parts = CorpusParts(encoded([4, 0, 2]), 3)
     assert parts.sizes == (4, 0, 2)
     assert parts.n_tokens == (24, 0, 12)
@@ -143,7 +143,7 @@ def test_parts_count_pairs_and_tokens_of_each_corpus():
     assert tokens.tolist() == [18, 0, 6]
 
 
-# Whole runs.
+# Tests of complete runs.
 
 
 def mixed_corpora(files):
@@ -203,7 +203,7 @@ def test_the_reported_shares_are_those_of_the_batches(mixed_config, tmp_path, mo
     assert sum(counts) == len(rows)
 
 
-def test_a_run_without_weights_is_the_same_as_with_weights_of_one(tiny_config, tmp_path):
+def test_a_run_without_weights_equals_a_run_with_weights_of_one(tiny_config, tmp_path):
     files = list(tiny_config.data.train.corpora[0])
     train = [{"corpus": files, "weight": 1, "name": "a"}, {"corpus": files}]
     plain = with_overrides(tiny_config, [("data.train", [{"corpus": files}, {"corpus": files}])])
@@ -276,7 +276,7 @@ def test_an_error_names_the_item(entries, message):
     assert f"data.train: {message}" in str(error.value) or message in str(error.value)
 
 
-def test_entries_survive_the_configuration_file():
+def test_entries_are_unchanged_by_saving_and_loading_the_configuration():
     entries = [
         {"corpus": ["a.en", "a.de"], "to": "de", "weight": 0.5},
         {"corpus": "b.tsv", "to": "en", "tag": "bt", "reverse": True, "name": "B"},

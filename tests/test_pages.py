@@ -66,14 +66,14 @@ values = st.recursive(
 
 
 @given(values)
-def test_data_of_a_script_is_valid_json_that_cannot_end_the_script(value):
+def test_script_data_is_valid_json_that_cannot_end_the_script(value):
     text = str(json_for_script(value))
     assert not re.search("[<>&\u2028\u2029\x00-\x1f\x7f-\x9f\ud800-\udfff]", text)
     assert json_for_script(json.loads(text)) == text
 
 
 @given(texts)
-def test_data_of_a_script_keeps_printable_text(text):
+def test_script_data_keeps_printable_text(text):
     expected = re.sub("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]", "\ufffd", text)
     assert json.loads(str(json_for_script([text]))) == [expected]
 
@@ -85,7 +85,7 @@ def test_the_policy_allows_only_the_scripts_of_the_page():
     assert re.search(r"script-src 'sha256-[^']+'; ", policy)
 
 
-def test_an_earlier_page_is_replaced_but_no_other_file(tmp_path):
+def test_writing_a_page_replaces_only_an_earlier_page(tmp_path):
     path = tmp_path / "deep" / "report.html"
     write_page(path, report_html([], "", {}))
     write_page(path, report_html([], "", {"name": "second"}))

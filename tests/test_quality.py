@@ -94,7 +94,7 @@ def test_identical_numbers_are_not_copies():
     assert analysis_of(pairs).rows["copies"].tolist() == [301]
 
 
-def test_lines_of_the_other_language_are_found():
+def test_lines_in_the_language_of_the_other_side_are_found():
     pairs = demo_pairs(3000)
     rows = list(range(40, 3000, 150))
     for row in rows:
@@ -105,7 +105,7 @@ def test_lines_of_the_other_language_are_found():
 
 
 def into_script(line: str, first: int) -> str:
-    """Replace each letter by a letter of another script."""
+    """Replace each letter with a letter from another script."""
     return "".join(chr(first + ord(c) % 32) if c.isalpha() else c for c in line.lower())
 
 
@@ -121,7 +121,7 @@ def test_lines_in_a_third_language_of_the_same_script_are_found():
     assert len(set(found) - set(rows)) <= 3
 
 
-def test_duplicates_do_not_form_a_language():
+def test_duplicates_are_not_mistaken_for_a_third_language():
     rng = random.Random(3)
     pairs = demo_pairs(600)
     unusual = ("Zyx wvu tsrq ponml kjihg fedcba zyx.", "Qwertz uiopü asdfgh jklöä yxcvbnm qay.")
@@ -144,7 +144,7 @@ def test_a_shift_is_found_within_a_few_lines(offset, side, script):
     assert (segment.end, segment.offset) == (1499, offset)
 
 
-def test_a_shift_that_ends_again_is_found():
+def test_a_temporary_shift_is_found():
     source, target = map(list, demo_lines())
     del source[300:302]
     del target[900:902]
@@ -163,7 +163,7 @@ def test_a_passage_without_translations_is_found():
     assert segment.offset is None
 
 
-def test_single_wrong_pairs_are_listed_as_the_worst():
+def test_single_wrong_pairs_are_listed_as_the_worst_pairs():
     source, target = map(list, demo_lines())
     rows = range(100, 1000, 100)
     for row in rows:
@@ -175,7 +175,7 @@ def test_single_wrong_pairs_are_listed_as_the_worst():
     assert found <= set(rows)
 
 
-def test_weak_evidence_is_no_segment():
+def test_weak_evidence_does_not_produce_a_segment():
     scores = np.full((500, len(OFFSETS)), -3.0, np.float32)
     scores[:, MAX_OFFSET] = 3.0
     scores[100:104, MAX_OFFSET] = -30.0
@@ -222,7 +222,7 @@ def finding(check: Check, kind: str) -> Finding:
     return next(found for found in check.result.findings if found.kind == kind)
 
 
-def test_byte_order_marks_and_cr_lf_are_reported_with_the_file(tmp_path):
+def test_byte_order_marks_and_cr_lf_are_reported_with_the_file_name(tmp_path):
     result = checked(tmp_path, b"\xef\xbb\xbfOne\nTwo\n", b"Eins\r\nZwei\r\n")
     assert finding(result, "byte_order_mark").details == (str(tmp_path / "a.en"),)
     assert finding(result, "crlf").details == (f"{tmp_path / 'a.de'}: 2 lines",)
@@ -306,7 +306,10 @@ def test_the_quick_check_warns_about_frequent_problems():
     for row in range(0, 1500, 30):
         target[row] = source[row]
     warnings = list(quick_warnings(Corpus(source, target)))
-    assert warnings[0] == "warning: about 3% of the corpus: pairs with the same text on both sides"
+    assert (
+        warnings[0]
+        == "warning: about 3% of the corpus consists of pairs with the same text on both sides"
+    )
     assert "mtcli check" in warnings[-1]
     del target[700]
     source.pop()

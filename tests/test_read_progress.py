@@ -58,7 +58,7 @@ def test_the_completed_fraction_covers_all_corpora_of_a_run(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["parquet", "feather", "arrow stream", "saved dataset"])
-def test_datasets_count_rows(kind, tmp_path, monkeypatch):
+def test_the_progress_of_a_dataset_is_measured_in_rows(kind, tmp_path, monkeypatch):
     monkeypatch.setattr(hf, "_BATCH_ROWS", 100)
     shares = {round(share, 6) for _, share in shares_of(WRITERS[kind](tmp_path, PAIRS))}
     assert shares == {round(1 / 3, 6), round(2 / 3, 6), 1.0}

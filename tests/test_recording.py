@@ -1,4 +1,4 @@
-"""Recorded attention weights: they are the weights of the forward pass, for all architectures."""
+"""Recorded attention weights equal those of the forward pass, for all architectures."""
 
 import pytest
 import torch

@@ -63,7 +63,7 @@ def test_a_restart_finds_the_memory_limit_again(tiny_config, tmp_path, monkeypat
 
 
 def watch_models() -> list:
-    """Return a list to which a weak reference to every trained model will be added."""
+    """Return a list that collects a weak reference to every trained model."""
     models: list = []
     initialize = step.TrainStep.__init__
 

@@ -162,7 +162,7 @@ def test_a_shortlist_does_not_change_a_score(trained, test_lines):
 
 
 @pytest.mark.parametrize("options", [TORCH, FLOAT], ids=["torch", "ctranslate2"])
-def test_the_longest_pair_that_positions_allow_is_scored(copying_model, options):
+def test_the_longest_pair_that_the_positions_allow_is_scored(copying_model, options):
     loaded = open_engine(copying_model, options)  # learned positions: 127
     line = " ".join(["mag"] * 126)
     scorer = PairScorer(loaded, max_pieces=126)
@@ -178,7 +178,7 @@ def echo_scorer(tokenizers, **changes):
     return PairScorer(LoadedEngine(engine, tokenizers, 100, SearchOptions())), engine
 
 
-def test_batches_fit_and_every_pair_is_scored_once(tokenizers, corpus):
+def test_batches_keep_their_size_limit_and_every_pair_is_scored_once(tokenizers, corpus):
     scorer, engine = echo_scorer(tokenizers)
     scorer.batch_tokens = 60
     pairs = [Pair(s, t) for s, t in zip(corpus.source, corpus.target, strict=True)]
@@ -335,7 +335,7 @@ def test_any_corpus_format_can_be_scored(tmp_path, hesitant_model, name):
     assert second - first == pytest.approx(-math.log(1 + math.exp(-1)), abs=1e-3)
 
 
-def test_wrong_input_is_reported(tmp_path, hesitant_model):
+def test_invalid_input_is_reported(tmp_path, hesitant_model):
     long, short, bad = tmp_path / "a.en", tmp_path / "b.de", tmp_path / "c.de"
     long.write_text("water\nbread\n", encoding="utf-8")
     short.write_text("mag\n", encoding="utf-8")

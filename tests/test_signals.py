@@ -63,7 +63,7 @@ def test_a_signal_ends_preparation_immediately(tiny_config, tmp_path, number):
     assert stopped == events[-1] == Stopped(0, number)
     assert isinstance(events[-2], Notice)
     assert events[-2].text.startswith("data: ")
-    # The cache is kept, so that the next start does not read the corpus.
+    # The cache is kept, so the next start does not read the corpus again.
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["cache"]
 
 
@@ -139,7 +139,9 @@ def test_a_second_signal_stops_without_saving(tiny_config, tmp_path):
     assert error.value.exit_code == 130
 
 
-def test_a_signal_after_the_last_step_stops_before_the_finish(tiny_config, tmp_path, monkeypatch):
+def test_a_signal_after_the_last_step_stops_the_run_before_it_finishes(
+    tiny_config, tmp_path, monkeypatch
+):
     events: list = []
 
     def interrupt_late(run, *_):  # after the last check in the loop

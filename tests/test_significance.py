@@ -21,9 +21,9 @@ from mtcli.evaluation.tokenizers import is_installed
 from processes import output_of
 from system_outputs import REFERENCES, TOKENIZERS, system_output
 
-WIDTH = 4  # digits to compare; the command prints one by default
+WIDTH = 4  # decimal places to compare; the command prints one by default
 METHODS = {"bootstrap": "--paired-bs", "randomization": "--paired-ar"}
-# Metrics that one run of the command computes: it has either chrF or chrF++.
+# Metrics that one run of the command can compute: either chrF or chrF++, but not both.
 RUNS = {
     ("bleu", "chrf", "ter"): ["-m", "bleu", "chrf", "ter"],
     ("chrf++",): ["-m", "chrf", "--chrf-word-order", "2"],
@@ -160,7 +160,7 @@ def test_shuffles_equal_those_of_sacrebleu_for_any_number_of_trials(n_trials):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_system_does_not_differ_significantly_from_itself(method):
-    """sacreBLEU's p-value is small if there is no difference at all."""
+    """For identical systems, sacreBLEU's p-value is small."""
     lines = tuple(system_output("de", 0.3, seed=1))
     test_set = TestSet("", None, (tuple(REFERENCES["de"]),))
     systems = [System("a", lines), System("b", lines)]

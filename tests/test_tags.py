@@ -39,7 +39,7 @@ DE, EN = EntryInfo(to="de"), EntryInfo(to="en")
 
 
 def _train_tagged(kind, *, is_shared=True):
-    # The text contains what looks like the tags, so that the vocabulary could learn them.
+    # The text contains strings that look like the tags, so the vocabulary could learn them.
     sources, targets = zip(*tiny_pairs(), strict=True)
     fakes = ["<2de> <2en>", "<bt><2de> x", "▁<2de>"] * 20
     options = TokenizerConfig(kind=kind, vocab_size=360, is_shared=is_shared)
@@ -56,7 +56,7 @@ def tagged():
     return _train_tagged("bpe")
 
 
-# Texts in which a tag, or something like one, is likely.
+# Texts that are likely to contain a tag or a similar string.
 NEAR_TAGS = st.lists(
     st.sampled_from([*TAGS, "<", ">", "<2", "de>", "▁", " ", "<0x3C>", "\u200b", "＜2de＞", "</s>"])
     | st.text(max_size=5)
@@ -87,7 +87,7 @@ def test_only_the_source_vocabulary_has_tags():
 @given(
     st.lists(st.tuples(st.lists(st.integers(10, 99)), st.integers(0, 2)), min_size=1, max_size=9)
 )
-def test_tags_stand_in_front_of_their_rows(rows):
+def test_tags_precede_their_rows(rows):
     tags = [[], [4], [5, 6]]
     ids = np.array([i for row, _ in rows for i in row], np.int32)
     lengths = np.array([len(row) for row, _ in rows], np.int64)
@@ -138,7 +138,7 @@ def test_a_shortlist_never_contains_a_tag(tagged):
     assert not candidates & set(TAGS)
 
 
-def test_the_reverse_of_a_dev_pair_does_not_stay_in_training():
+def test_the_reverse_of_a_dev_pair_is_removed_from_training():
     sources, targets = map(list, zip(*tiny_pairs(), strict=True))
     origins = np.repeat(np.array([0, 1], np.uint8), len(sources))
     both = Corpus([*sources, *targets], [*targets, *sources], origins, (DE, EN))
@@ -162,7 +162,7 @@ def test_tagged_pairs_are_not_held_out_unless_all_are():
     assert len(dev) == 6
 
 
-# Choice of the target language.
+# Tests of choosing the target language.
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_tagged_pairs_are_not_held_out_unless_all_are():
         (ModelTags((), ("bt",)), None, "bt", ("<bt>",)),
     ],
 )
-def test_symbols_of_a_choice(tags, to, tag, expected):
+def test_a_choice_of_language_and_tag_determines_the_symbols(tags, to, tag, expected):
     assert tags.symbols(to, tag) == expected
     assert ModelTags.from_symbols(expected).symbols(to, tag) == expected
 
@@ -191,12 +191,12 @@ def test_symbols_of_a_choice(tags, to, tag, expected):
             None,
             "no target language 'fr'\n  hint: choose --to from de",
         ),
-        (ModelTags(), "de", None, "the model has one direction\n  hint: omit --to"),
+        (ModelTags(), "de", None, "the model has only one direction\n  hint: omit --to"),
         (ModelTags((), ("bt",)), None, "x", "no tag 'x'\n  hint: choose --tag from bt"),
         (ModelTags(), None, "x", "no tag 'x'\n  hint: omit --tag"),
     ],
 )
-def test_an_impossible_choice_lists_the_possible_ones(tags, to, tag, message):
+def test_the_error_for_an_invalid_choice_lists_the_valid_choices(tags, to, tag, message):
     with pytest.raises(EngineError) as error:
         tags.symbols(to, tag)
     assert message in str(error.value)
@@ -350,7 +350,7 @@ def test_translate_takes_a_target_language_per_call(copying):
         Translator(copying, to="fr")
 
 
-# Whole runs in two directions.
+# Tests of complete runs in two directions.
 
 
 @pytest.fixture(scope="module")
@@ -441,7 +441,7 @@ def test_a_vocabulary_without_the_tags_is_refused(tiny_config, tokenizers, tmp_p
     assert not (tmp_path / "run").exists()
 
 
-def test_only_the_tags_of_the_corpora_count_with_the_users_vocabulary(
+def test_only_the_tags_of_the_corpora_are_used_with_a_vocabulary_from_the_user(
     tiny_config, tagged, tmp_path
 ):
     (tmp_path / "spm.model").write_bytes(tagged.source.model)
@@ -456,7 +456,7 @@ def test_only_the_tags_of_the_corpora_count_with_the_users_vocabulary(
     assert Translator(tmp_path / "run").tags == ModelTags(("de",))
 
 
-def test_streamed_runs_with_tags_are_equal(tiny_config, tmp_path):
+def test_streamed_runs_with_tags_are_reproducible(tiny_config, tmp_path):
     files = list(tiny_config.data.train.corpora[0])
     train = [{"corpus": files, "to": "de"}, {"corpus": files, "to": "en", "tag": "bt"}]
     settings = {"data.train": train, "data.streaming": True, "train.steps": 4}

@@ -1,4 +1,4 @@
-"""Test sets from files and from sacreBLEU, whose downloads are replaced."""
+"""Test sets from files and from sacreBLEU, with simulated downloads."""
 
 import logging
 import sys
@@ -151,7 +151,7 @@ def test_an_exit_of_sacrebleu_becomes_an_error_with_its_message(monkeypatch, cap
         ("wmt20", "fr-en", "no language pair fr-en", "available pairs: cs-en, de-en"),
     ],
 )
-def test_unknown_names_are_reported_with_close_ones(name, pair, message, hint):
+def test_the_error_for_an_unknown_name_suggests_similar_names(name, pair, message, hint):
     with pytest.raises(DataError, match=message) as error:
         load_named_test_set(NamedTestSet(name, pair), ignore)
     assert hint in error.value.hint
@@ -183,7 +183,7 @@ def test_sgml_files_can_have_several_references(tmp_path):
     assert test_set.documents == ("news.1", "news.1", "news.2")
 
 
-def test_rows_without_a_side_are_dropped_and_translations_of_all_rows_accepted(tmp_path):
+def test_rows_with_a_blank_side_are_dropped_and_translations_of_all_rows_are_accepted(tmp_path):
     (tmp_path / "test.tsv").write_text("one\teins\n\tzwei\nthree\tdrei\n")
     messages = []
     loaded = read_test_set([f"{tmp_path}/test.tsv"], EN_DE, messages.append, has_source=False)

@@ -302,7 +302,9 @@ def test_fresh_starts_over_and_keeps_unrelated_files(tiny_config, uninterrupted,
         ("train", {"device": "cuda:9"}),
     ],
 )
-def test_fresh_with_a_wrong_setting_deletes_nothing(tiny_config, uninterrupted, section, mistake):
+def test_fresh_with_an_invalid_setting_deletes_nothing(
+    tiny_config, uninterrupted, section, mistake
+):
     before = {path: path.read_bytes() for path in uninterrupted.rglob("*") if path.is_file()}
     with pytest.raises(MtcliError):
         train_run(

@@ -1,4 +1,4 @@
-"""The commands in docs/wmt14.md run unchanged on a small corpus of the same form."""
+"""The commands in docs/wmt14.md run unchanged on a small corpus with the same structure."""
 
 import os
 import re
@@ -39,7 +39,7 @@ def page_commands() -> list[str]:
 
 
 def save_dataset(directory: Path) -> None:
-    """Save a dataset of the form of wmt/wmt14 de-en: splits, and one column of translations."""
+    """Save a dataset with the structure of wmt/wmt14 de-en: splits and one translation column."""
     import datasets
 
     sides = [
@@ -57,7 +57,7 @@ def save_dataset(directory: Path) -> None:
 
 
 def save_test_set(directory: Path, n_lines: int = 20) -> None:
-    """Write the files that sacreBLEU keeps of its test set wmt14/full."""
+    """Write the files that sacreBLEU stores for its test set wmt14/full."""
     from sacrebleu.dataset import DATASETS
     from sacrebleu.utils import SACREBLEU_DIR
 
@@ -70,7 +70,7 @@ def save_test_set(directory: Path, n_lines: int = 20) -> None:
 
 
 def adapt(command: str) -> str:
-    """Return a command with the small corpus, small models and one process."""
+    """Return a command changed to use the small corpus, small models and one process."""
     command = command.replace("hf:wmt/wmt14/de-en", "wmt14").replace(" --processes 8", "")
     if " train " in command:
         command += "".join(f" --set {key}={value}" for key, value in FAST.items())

@@ -56,7 +56,7 @@ def test_counts_do_not_depend_on_the_blocks(blocks):
     assert len(counts) == len(expected)
 
 
-def test_the_rarest_words_are_forgotten_if_there_are_too_many(monkeypatch):
+def test_the_rarest_words_are_dropped_if_there_are_too_many(monkeypatch):
     monkeypatch.setattr(words, "_MAX_WORDS", 10)
     monkeypatch.setattr(words, "_COMPACT_AT", 40)
     counter = WordCounter()
@@ -84,7 +84,7 @@ def test_a_sample_has_the_right_size_and_is_spread_evenly(monkeypatch, n_pairs):
     assert found.target.find(lines) == found.source.find(lines)
     gaps = [b - a for a, b in zip(kept, kept[1:], strict=False)]
     assert max(gaps) - min(gaps) <= 1
-    assert n_pairs - kept[-1] <= -(-n_pairs // 5)  # the end of the corpus is sampled, too
+    assert n_pairs - kept[-1] <= -(-n_pairs // 5)  # the sample includes the end
 
 
 def test_training_keeps_the_word_counts_of_the_training_pairs(tiny_config, tmp_path, corpus):
@@ -130,7 +130,7 @@ def test_an_average_keeps_the_word_counts_that_its_models_share(tiny_trained, tm
     assert (tmp_path / "mean" / WORD_COUNTS).read_bytes() == counts
 
 
-def test_a_model_without_word_counts_has_none(copying_model):
+def test_loading_returns_none_for_a_model_without_word_counts(copying_model):
     assert load_word_counts(copying_model) is None
 
 
