@@ -1,4 +1,4 @@
-"""Comparison of systems with a baseline by a paired significance test."""
+"""Comparison of systems with a baseline, using a paired significance test."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -53,8 +53,8 @@ def compare_systems(
 def _signatures(metrics: Mapping[str, Any], test: TestOptions) -> dict[str, str]:
     """Return the signature of each metric, with the seed and the number of trials of the test.
 
-    For approximate randomization, a signature also contains the number of bootstrap resamples
-    behind the confidence intervals, if there are any.
+    For approximate randomization, a signature also contains the number of bootstrap resamples for
+    the confidence intervals, if there are any.
     """
     found = {}
     for name, metric in metrics.items():

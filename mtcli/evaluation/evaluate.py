@@ -47,9 +47,10 @@ def evaluate_model(
 ) -> Evaluation:
     """Translate `source` and score the result against one or more references.
 
-    `model` is a model directory or, to set engine options or a target language, a `Translator`.
-    `source` and each reference are lists of lines or open files. `options` replaces the model's
-    search options. After each batch, `on_progress` is called with the number of translated lines.
+    `model` is a model directory. To set engine options or a target language, pass a `Translator`
+    instead. `source` and each reference are lists of lines or open files. `options` replaces the
+    model's search options. After each batch, `on_progress` is called with the number of lines that
+    the batch completed.
     """
     lines, targets = _read(source), tuple(_read(reference) for reference in references)
     check_lengths(lines, targets)  # before translation, which is slow
@@ -77,7 +78,7 @@ def evaluate_translations(
 
 
 def _read(lines: Iterable[str]) -> tuple[str, ...]:
-    """Return the lines of a list or an open file without their line ends."""
+    """Return the lines of a list or an open file without line endings."""
     if isinstance(lines, str):
         raise TypeError("expected a list of lines or an open file, not one string")
     return tuple(line.removesuffix("\n").removesuffix("\r") for line in lines)

@@ -1,4 +1,4 @@
-"""Scores by source length, and a chart of them."""
+"""Scores by source length, and the chart that shows them."""
 
 from dataclasses import dataclass, replace
 from itertools import cycle
@@ -70,7 +70,7 @@ def describe_groups(scores: LengthScores) -> str:
     groups = scores.groups[0]
     counts = ", ".join(f"{group.label}: {group.n_lines:,}" for group in groups)
     is_partial = not all(map(_is_large, groups))
-    omitted = f" Groups of fewer than {_MIN_LINES} lines have no score." if is_partial else ""
+    omitted = f" Groups with fewer than {_MIN_LINES} lines are not scored." if is_partial else ""
     return f"Length of the {scores.side} in words. Lines in each group: {counts}.{omitted}"
 
 

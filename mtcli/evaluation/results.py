@@ -105,7 +105,7 @@ class Comparison:
     differences: tuple[Difference, ...]  # one per system and metric
 
     def find(self, system: str, metric: str) -> Difference | None:
-        """Return the difference of a system from the baseline; None for the baseline itself."""
+        """Return a system's difference from the baseline in a metric; None for the baseline."""
         found = (d for d in self.differences if (d.system, d.metric) == (system, metric))
         return next(found, None)
 

@@ -148,7 +148,7 @@ def _score_cells(system: SystemResult) -> list[str]:
 
 
 def _differences(evaluation: Evaluation) -> list[str]:
-    """Return one line with the score differences of each run except the baseline."""
+    """Return one line per run, except the baseline, with the differences in its scores."""
     found = evaluation.comparison.differences if evaluation.comparison else ()
     return [
         f"{system.name}: "

@@ -97,8 +97,11 @@ def _draw_masks(n_shuffles: int, n_rows: int, seed: int) -> Iterator[NDArray[np.
 def _shuffled_scores(
     metric: Any, is_first: NDArray[np.bool_], first: NDArray[Any], second: NDArray[Any]
 ) -> list[float]:
-    """Return scores of mixed systems; `is_first` [shuffles, rows] selects the first system."""
-    # float64 represents integer counts exactly, and its matrix product is faster than for integers.
+    """Return the scores of mixtures of two systems.
+
+    `is_first` [shuffles, rows] selects the rows of the first system.
+    """
+    # float64 represents integer counts exactly, and its matrix product is faster.
     weights = is_first.astype(np.float64)
     sums = weights @ first.astype(np.float64) + (1 - weights) @ second.astype(np.float64)
     rows = sums.astype(np.result_type(first, second))

@@ -93,7 +93,7 @@ def subsample(items: Sequence[Item], limit: int) -> list[Item]:
 
 
 def round_ticks(low: float, high: float, count: int = 5) -> list[float]:
-    """Return about `count` evenly spaced round numbers that enclose the range."""
+    """Return about `count` evenly spaced round numbers that enclose `low` and `high`."""
     if high - low <= max(_TINY, 1e-9 * max(abs(low), abs(high))):  # a single value: widen the range
         room = abs(high) / 10 if abs(high) > _TINY else 1.0
         low, high = low - room, high + room
@@ -215,7 +215,7 @@ def _step_axis(chart: Chart, curves: Sequence[Curve], left: float) -> Axis:
 
 
 def _category_axis(chart: Chart, left: float) -> Axis:
-    """Return an axis with a band for each category and as many ticks as have room for a label."""
+    """Return an axis with a band for each category, and ticks only where their labels fit."""
     n = len(chart.categories)
     widest = max(text_width(_shorten(category)) for category in chart.categories)
     start, end = max(left, widest / 2), _WIDTH - max(_RIGHT, widest / 2)

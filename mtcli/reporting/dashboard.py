@@ -14,7 +14,7 @@ from mtcli.reporting.events import MAIN_METRIC, Resumed, RolledBack, StepDone, V
 from mtcli.reporting.log import STEP_INTERVAL
 from mtcli.reporting.messages import format_duration, format_size, metric_label
 
-_MIN_WEIGHT = 0.05  # of a new step in the moving averages, which therefore cover about 20 steps
+_MIN_WEIGHT = 0.05  # weight of a new step; the moving averages cover about 20 steps
 
 
 @dataclass
@@ -98,7 +98,7 @@ _GAP = 2  # columns between two parts of a line
 _SCORE_LABEL = f"dev {metric_label(MAIN_METRIC)}"
 _LABEL_WIDTH = max(len("dev loss"), len(_SCORE_LABEL))
 _NUMBERS_WIDTH = _LABEL_WIDTH + _GAP + 6 + _GAP  # label and number
-_FACTS_WIDTHS = 30, 16  # long and short form
+_FACTS_WIDTHS = 30, 16  # widths of the long and the short form
 _MIN_SPARKLINE_WIDTH, _MAX_SPARKLINE_WIDTH = 8, 64
 _MIN_BAR_WIDTH = 8
 
@@ -156,7 +156,7 @@ class Dashboard:
         return sum(max(0, n - 1) // width for n in self._line_widths)
 
     def _restore_step(self, event: StepDone) -> None:
-        """Record a logged step in place of each step since the previous logged step."""
+        """Record the loss of a logged step for each step since the previous logged step."""
         for number in range(event.step - STEP_INTERVAL + 1, event.step + 1):
             self.throughput.add_loss(event.loss)
             self._record_loss(number, event.steps)

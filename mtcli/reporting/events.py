@@ -122,7 +122,7 @@ class Preparing:
     """Progress in reading or encoding a corpus. Not logged."""
 
     activity: str  # "reading", "encoding"
-    n_pairs: int  # pairs done
+    n_pairs: int  # pairs processed so far
     share: float | None  # completed fraction of the work; None: unknown
     seconds: float  # since the start of the activity
 

@@ -105,8 +105,9 @@ def _loss_chart(
     dev = _field_points(validations, "loss")
     return Chart(
         title="Loss",
-        description="Loss in nats per target token by step. Training: smoothed, with label "
-        f"smoothing. Dev: without label smoothing. {_describe_range(dev, 'Dev loss', 3)}",
+        description="Loss in nats per target token by step. The training loss includes label "
+        "smoothing, and its curve is a moving average. The dev loss excludes label smoothing. "
+        f"{_describe_range(dev, 'Dev loss', 3)}",
         curves=[
             *_smoothed_curves("training", loss_points(steps), "blue"),
             Curve("dev", dev, "orange", has_dots=True),

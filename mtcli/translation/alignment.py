@@ -33,7 +33,7 @@ def compute_attention_maps(
         untagged = part.pieces[len(symbols) :]
         source = line if len(parts) == 1 else loaded.tokenizers.source.detokenize(untagged)
         target = replace_line_breaks(loaded.tokenizers.target.detokenize(best.pieces))
-        weights = weights.reshape(-1, n_source)  # also for an empty target
+        weights = weights.reshape(-1, n_source)  # an empty target has 0 rows
         maps.append(AttentionMap(source, target, best.pieces, part.pieces, weights))
     return maps
 
@@ -59,7 +59,7 @@ def translate_part(
 def align_words(source: Sequence[str], target: Sequence[str], attention: Attention) -> Alignment:
     """Link each target word to the source word that its pieces attend to most.
 
-    A target word whose attention is all zero has no link.
+    A target word whose attention weights are all zero has no link.
     """
     source_words, target_words = word_indices(source), word_indices(target)
     if not source_words or not target_words:

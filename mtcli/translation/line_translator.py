@@ -22,7 +22,7 @@ _MAX_BEAM_ROWS = 1024  # per batch
 _MAX_PERIOD = 8
 _MIN_REPEATS = 4
 _MIN_REPEATED_LENGTH = 12
-_MIN_DUPLICATES = 9  # fewest that a repetition can have: 3 distinct pieces, 4 times each
+_MIN_DUPLICATES = 9  # minimum in a repetitive translation: 3 pieces that occur 4 times each
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Translation:
 
 
 class LineTranslator:
-    """Translates lines with an engine."""
+    """Translator for lines of text that uses a loaded engine."""
 
     def __init__(
         self,

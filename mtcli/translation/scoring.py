@@ -91,7 +91,7 @@ def total_scores(pairs: Sequence[Pair], scores: Sequence[PairScore]) -> ScoreTot
 
 
 class PairScorer:
-    """Scores pairs with an engine."""
+    """Scorer for pairs that uses a loaded engine."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class PairScorer:
         tag: str | None = None,
     ) -> None:
         self.engine, self.tokenizers = loaded.engine, loaded.tokenizers
-        self.symbols = loaded.tags.symbols(to, tag)  # tags in front of every source
+        self.symbols = loaded.tags.symbols(to, tag)  # tags that precede every source
         # Twice the engine's default, which counts only source positions: scoring also counts
         # target positions.
         self.batch_tokens = batch_tokens or 2 * loaded.engine.batch_tokens

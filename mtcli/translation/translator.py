@@ -69,7 +69,7 @@ class Translator(LineTranslator):
     ) -> Iterator[list[Translation]]:
         """Yield the n-best list of each line, best first; `lines` may be infinite.
 
-        Line ends are removed, so `lines` can be an open file. After each batch, `on_progress` is
+        Line endings are removed, so `lines` can be an open file. After each batch, `on_progress` is
         called with the number of lines that the batch completed.
         """
         if isinstance(lines, str):

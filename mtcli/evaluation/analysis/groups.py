@@ -59,7 +59,7 @@ class SentenceStatistics:
 
 
 def frequency_class(count: float) -> int:
-    """Return the frequency class of a word with this training count, as an index of the labels."""
+    """Return the frequency class of a word with this training count: an index into the labels."""
     # Counts estimated from a sample are 0 or at least 1, so class 0 contains only unseen words.
     return bisect_right(_FREQUENCY_STARTS, count) - 1
 

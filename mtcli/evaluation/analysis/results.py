@@ -1,4 +1,4 @@
-"""Results of an analysis, as plain dataclasses that `asdict` converts to JSON data."""
+"""Results of an analysis, as plain data that can be written as JSON."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,8 +17,8 @@ FINDINGS: Mapping[str, str] = {
     "name-invented": "an abbreviation is in neither source nor reference",
     "url-lost": "a URL or email address in both source and reference is missing",
     "url-invented": "a URL or email address is in neither source nor reference",
-    "punctuation-lost": "a mark in both source and reference is missing",
-    "punctuation-invented": "a mark is in neither source nor reference",
+    "punctuation-lost": "a punctuation mark in both source and reference is missing",
+    "punctuation-invented": "a punctuation mark is in neither source nor reference",
     "source-in-training": "the source is also a training source",
     "output-in-training": "the output is also a training target",
 }
@@ -112,7 +112,7 @@ class LargestDifferences:
 
 @dataclass(frozen=True)
 class TrainingInfo:
-    """Origin and size of the training text behind the word frequencies."""
+    """Origin and size of the training text in which words were counted."""
 
     origin: str  # name of a model or of a corpus
     n_pairs: int | None  # None: unknown, because the corpus is streamed

@@ -1,4 +1,4 @@
-"""Tables that show the analyses of all systems side by side, also as plain text."""
+"""Tables, also as plain text, that show the analyses of all systems side by side."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -50,7 +50,8 @@ def analysis_tables(evaluation: Evaluation) -> list[AnalysisTable]:
         AnalysisTable("Length and n-gram precision", [header, *_precisions(analysis)]),
         AnalysisTable("Lines with problems", [header, *_findings(analysis)]),
         AnalysisTable(
-            "Lost items (in source and reference, but not in the output) and invented items",
+            "Lost items (in source and reference, but not in the output) and invented items (only "
+            "in the output)",
             [header, *_items(analysis)],
         ),
         _group_table("Source length in words", analysis, lambda system: system.by_length),

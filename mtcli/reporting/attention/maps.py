@@ -74,7 +74,7 @@ class SentenceAttention:
 
     @property
     def main_kind(self) -> str:
-        """Kind of attention that gives the alignment."""
+        """Kind of attention that provides the alignment."""
         return next(kind for kind in KINDS if kind in self.stacks)
 
     def _repr_html_(self) -> str:

@@ -72,7 +72,7 @@ def _to_json(sentence: SentenceAttention, detail: str) -> dict[str, Any]:
         "source": sentence.source,
         "target": sentence.target,
         "detail": detail,
-        "layer": layer,  # alignment layer, in the first kind
+        "layer": layer,  # alignment layer, for the first kind
         "heads": heads,
         "kinds": kinds,
     }
