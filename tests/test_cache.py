@@ -79,7 +79,7 @@ def test_an_error_while_writing_leaves_no_files(cache):
         write(directory)
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    with pytest.raises(DataError, match="cannot write the data cache .*No space left"):
+    with pytest.raises(DataError, match="cannot write to the data cache .*No space left"):
         cache.find_or_build(KEY, write_half)
     assert list(cache.directory.iterdir()) == []
 

@@ -1,6 +1,6 @@
-"""True word alignment: words that express the same part of the tree.
+"""Gold word alignment: links between words that express the same part of the tree.
 
-`Marker` marks each part of a tree with a separate character, the realizers output the marks with
+`Marker` marks each part of a tree with a separate character. The realizers output the marks with
 the words, and `align` links the words that have the same mark.
 """
 
@@ -34,7 +34,7 @@ Links = list[tuple[int, int]]  # (English word, German word), both counted from 
 class Marker:
     """Marks the parts of one sentence."""
 
-    verb_of: dict[str, str] = field(default_factory=dict)  # from a mark to the mark of its verb
+    verb_of: dict[str, str] = field(default_factory=dict)  # maps a mark to the mark of its verb
     n_marks: int = 0
 
     def sentence(self, sentence: Sentence) -> Sentence:
@@ -149,10 +149,10 @@ class Marker:
 def pair_words(n_english: int, n_german: int) -> Iterator[tuple[int, int]]:
     """Yield links between the words of two fixed expressions.
 
-    The outer words are paired first: at half past six = um halb sieben. The words that remain in
-    the middle of the longer expression belong to the innermost words of the other.
+    The outer words are paired first: at half past six = um halb sieben. The remaining words are
+    linked to each other or, if one expression has none left, to a paired word next to its middle.
     """
-    first, last = 0, 1  # words paired so far at the start, and first unpaired word from the end
+    first, last = 0, 1  # next word from the start, and from the end
     while n_english - 2 * first >= 2 and n_german - 2 * first >= 2:
         yield first, first
         yield n_english - last, n_german - last
@@ -164,7 +164,7 @@ def pair_words(n_english: int, n_german: int) -> Iterator[tuple[int, int]]:
 def align(english: str, german: str, verb_of: dict[str, str]) -> Links:
     """Return the links between the words of two marked sentences.
 
-    A word that helps the verb, such as an auxiliary, and has no counterpart is linked to the verb.
+    A helper of the verb, such as an auxiliary, is linked to the verb if it has no counterpart.
     """
     sides = [_words_by_mark(text.split(" ")) for text in (english, german)]
     links: set[tuple[int, int]] = set()

@@ -1,4 +1,4 @@
-"""Choice of words for clauses, and sentences of several clauses."""
+"""Choose the words of clauses, and of sentences with several clauses."""
 
 from dataclasses import replace
 
@@ -28,13 +28,13 @@ ASKED = {
     "where_to": Fixed("where", "wohin"),
 }
 FIXED_ADVERBS = {"please": Fixed("please", "bitte"), "yet": Fixed("yet", "noch")}
-NO_WHICH = ("family", "resource", "music")  # not: which mother?
-WORN = ("wear", "put on", "take off")  # object number = subject number: they wear hats
+NO_WHICH = ("family", "resource", "music")  # classes that "which" cannot precede
+WORN = ("wear", "put on", "take off")  # the object is plural if the subject is: they wear hats
 NEEDS_OBJECT = ("transitive", "dative", "receiver", "prepositional", "placing", "pleasing")
 
 
 class ClauseChooser:
-    """Chooser of clauses and sentences."""
+    """Chooses the words of clauses and sentences."""
 
     def __init__(self, lexicon: Lexicon, sampler: Sampler) -> None:
         """Store the lexicon and the sampler."""
@@ -179,7 +179,7 @@ class ClauseChooser:
         )
 
     def _use(self, kind: str, clause: Clause) -> str:
-        """Return the key of the determiner table for the direct object."""
+        """Return the key of the direct object in the determiner tables."""
         if kind in ("a", "described"):
             return kind
         if clause.verb.generic or clause.mood == "command":
@@ -209,7 +209,7 @@ class ClauseChooser:
         return noun
 
     def _person_or_thing(self, names: tuple[str, ...], subject: Phrase | None, use: str) -> Phrase:
-        """Return a phrase from classes that contain people; `use` applies to other nouns."""
+        """Return a pronoun, a name or a noun phrase; `use` applies to nouns that are not people."""
         kind = self.sampler.pick(("pronoun", "name", "noun", "noun", "noun"))
         if kind == "pronoun":
             return self.phrases.other_pronoun(subject)

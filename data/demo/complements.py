@@ -1,4 +1,4 @@
-"""Choice of complements of `be`: adjectives, comparisons, professions, ages, places."""
+"""Choose complements of `be`: adjectives, comparisons, professions, ages and places."""
 
 from lexicon import Adjective, Lexicon, Noun, Verb
 from phrases import PhraseChooser
@@ -36,10 +36,10 @@ DEFINITE_PLACES = (
 
 
 class ComplementChooser:
-    """Chooser of complements and of subjects that fit them."""
+    """Chooses complements, and subjects that fit them."""
 
     def __init__(self, lexicon: Lexicon, sampler: Sampler, phrases: PhraseChooser) -> None:
-        """Store the lexicon and the sampler."""
+        """Store the lexicon, the sampler and the phrase chooser."""
         self.lexicon = lexicon
         self.sampler = sampler
         self.phrases = phrases
@@ -88,7 +88,7 @@ class ComplementChooser:
         return NounPhrase(noun, phrase.determiner, phrase.is_plural, number=phrase.number)
 
     def choose(self, kind: str, subject: Phrase | None) -> Complement:
-        """Return a complement of a kind that fits the subject or its antecedent."""
+        """Return a complement of the given kind that fits the subject or its antecedent."""
         match kind:
             case "adjective" | "merit" | "drawback":
                 return self._adjective(kind, subject)

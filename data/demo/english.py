@@ -26,7 +26,7 @@ POSSESSORS = ("adult", "child", "family")
 
 @dataclass(frozen=True)
 class VerbChain:
-    """Verb group: the finite verb, and the words after "not"."""
+    """Verb group: the finite verb, and the rest, which follows "not" in a negated clause."""
 
     finite: str
     rest: str = ""
@@ -57,7 +57,7 @@ def ing(verb: Verb) -> str:
 
 
 class English:
-    """Realization of trees in English."""
+    """Realizes trees as English sentences."""
 
     def __init__(self, lexicon: Lexicon) -> None:
         """Store the lexicon."""
@@ -173,7 +173,7 @@ class English:
         return self._slot(clause, clause.front)
 
     def _after_verb(self, clause: Clause, main: str, front: str) -> str:
-        """Return the clause from the main verb on, without the fronted part."""
+        """Return the main verb and the rest of the clause, without the fronted part."""
         words = [main, *self._objects(clause, front)]
         for slot in AFTER_OBJECTS:
             if slot == front:
@@ -189,13 +189,13 @@ class English:
         receiver = "" if front == "receiver" else self.phrase(clause.receiver, "object")
         is_pronoun = isinstance(clause.direct, Pronoun) and bool(direct)
         if receiver and (verb.receiver_marker or is_pronoun):
-            return [direct, f"to {receiver}"]  # explains the rule to her, gives it to her
+            return [direct, f"to {receiver}"]  # "explains the rule to her", "gives it to her"
         marks = clause.marks
         # German has a reflexive pronoun instead of a particle: sit down = sich setzen.
         particle = mark(marks.verb if verb.reflexive else marks.part, verb.particle)
         if verb.particle and isinstance(clause.direct, Pronoun | NounPhrase) and _is_short(clause):
             return [direct, particle]
-        *words, preposition = verb.marker.split(" ")  # interested in
+        *words, preposition = verb.marker.split(" ")  # such as "interested in"
         marker = [*(mark(marks.verb, word) for word in words), mark(marks.preposition, preposition)]
         return [particle, " ".join(marker) if clause.direct else "", receiver, direct]
 
@@ -262,7 +262,7 @@ def _simple(verb: Verb, is_past: bool, person: str, uses_do: bool) -> VerbChain:
 
 
 def _marked_chain(chain: VerbChain, clause: Clause) -> VerbChain:
-    """Return the chain with marks: the last word is the verb, the others are helpers."""
+    """Return the chain with marks. The last word is the verb; the words before it are helpers."""
     marks = clause.marks
     if not chain.rest:
         return VerbChain(mark(marks.verb, chain.finite))

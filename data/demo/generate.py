@@ -42,15 +42,15 @@ class Pair:
 
     @property
     def n_words(self) -> tuple[int, int]:
-        """Numbers of English and German words, separated by spaces."""
+        """Numbers of space-separated English and German words."""
         return len(self.english.split()), len(self.german.split())
 
 
 class Realizer:
-    """Realization of trees as sentence pairs."""
+    """Realizes trees as sentence pairs."""
 
     def __init__(self, lexicon: Lexicon) -> None:
-        """Store the realizations of both languages."""
+        """Create the realizers of both languages."""
         self.english = English(lexicon)
         self.german = GermanOrder(German(lexicon))
 
@@ -67,7 +67,7 @@ class Realizer:
 
 
 def pairs(weights: dict[str, float], seed: int) -> Iterator[Pair]:
-    """Yield pairs forever; sentences may repeat."""
+    """Yield an endless stream of pairs, in which sentences may repeat."""
     lexicon, patterns, sampler = load_lexicon(), load_patterns(), Sampler(seed)
     chooser, realizer = ClauseChooser(lexicon, sampler), Realizer(lexicon)
     while True:
@@ -85,7 +85,7 @@ def pairs(weights: dict[str, float], seed: int) -> Iterator[Pair]:
 
 
 def new_pairs(stream: Iterator[Pair]) -> Iterator[Pair]:
-    """Yield each English sentence once."""
+    """Yield the pairs whose English sentence has not occurred before."""
     seen: dict[str, str] = {}
     for pair in stream:
         known = seen.get(pair.english)
@@ -93,12 +93,12 @@ def new_pairs(stream: Iterator[Pair]) -> Iterator[Pair]:
             seen[pair.english] = pair.german
             yield pair
         elif known != pair.german:
-            # If a sentence had two translations, the score would depend on luck.
+            # If a sentence had two translations, the score would depend on chance.
             raise ValueError(f"two translations of {pair.english!r}: {known!r} and {pair.german!r}")
 
 
 def make_splits() -> dict[str, list[Pair]]:
-    """Return train, dev, test and long; half of dev and test have held-out combinations."""
+    """Return train, dev, test and long. Half of dev and test contain held-out combinations."""
     patterns = load_patterns()
     weights = {name: pattern.weight for name, pattern in patterns.items() if pattern.weight}
     n_evaluation = (N_DEV + N_TEST) // 2
@@ -137,9 +137,9 @@ def write_corpus(directory: Path) -> None:
 
 
 def write_split(directory: Path, name: str, split: list[Pair]) -> None:
-    """Write one split as bytes, so that line endings do not depend on the system.
+    """Write one split: two text files, and the word alignment in Pharaoh format (`.align`).
 
-    The file `.align` contains the word alignment in Pharaoh format.
+    The files are written as bytes, so that line endings do not depend on the system.
     """
     realizer = Realizer(load_lexicon())
     links = "".join(to_pharaoh(realizer.alignment(pair.sentence)) + "\n" for pair in split)
@@ -151,7 +151,7 @@ def write_split(directory: Path, name: str, split: list[Pair]) -> None:
 
 
 def main() -> None:
-    """Read the command line and write the corpus."""
+    """Parse the command line and write the corpus."""
     parser = argparse.ArgumentParser(description="Write the demo corpus.")
     parser.add_argument("--out", type=Path, default=HERE, help="directory for the text files")
     write_corpus(parser.parse_args().out)

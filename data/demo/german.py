@@ -123,7 +123,7 @@ class German:
         return " ".join(word for word in words if word)
 
     def preposition_phrase(self, part: PrepositionPhrase) -> str:
-        """Return the preposition with its phrase, contracted if possible: im, zur."""
+        """Return the preposition and its phrase, contracted if possible: im, zur."""
         text = f"{part.german} {self.phrase(part.phrase, part.case)}"
         phrase = part.phrase
         # A relative clause needs the full article: von dem Haus, das wir gekauft haben.
@@ -137,7 +137,7 @@ class German:
         return text
 
     def person(self, phrase: Phrase | None) -> str:
-        """Return the person of a verb that agrees with the subject."""
+        """Return the grammatical person of a verb with this subject."""
         match phrase:
             case None:
                 return "du"
@@ -149,7 +149,7 @@ class German:
                 return "sie" if phrase.is_plural else "er"
 
     def auxiliary(self, infinitive: str, person: str, form: str) -> str:
-        """Return a listed form of sein, haben, werden or a modal."""
+        """Return a form of sein, haben, werden or a modal from the grammar tables."""
         return self.lexicon.grammar["paradigms"][infinitive][form][PERSONS.index(person)]
 
     def present(self, verb: Verb, person: str) -> str:

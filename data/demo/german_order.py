@@ -24,10 +24,10 @@ from trees import (
 KEIN_REPLACES = ("a", "bare")
 INDEFINITE = ("a", "bare", "no", "some", "many")
 LATE_ADVERBS = ("nie", "noch nie", "schon")  # like "nicht", they follow a definite object
-# Order of the middle field, between the finite verb and the participle. A reflexive precedes a
-# subject that is not a pronoun. Definite receivers and names precede the time; other definite
-# objects do so only in clauses with "nicht" or a late adverb. Indefinite objects follow the place,
-# because German puts new information late.
+# Order of the middle field, between the finite verb and the participle. A reflexive pronoun comes
+# before a subject that is not a pronoun. Definite receivers and names precede the time. Other
+# definite objects precede it only in clauses with "nicht" or a late adverb. Indefinite objects
+# follow the place, because German puts new information late.
 MIDDLE = (
     "pronoun_subject", "reflexive", "early_receiver", "subject", "pronoun_direct",
     "pronoun_receiver", "definite_receiver", "definite_direct", "time", "frequency",
@@ -36,7 +36,7 @@ MIDDLE = (
 )  # fmt: skip
 
 
-# Fields that a part of the tree may occupy.
+# Fields of MIDDLE that each part of the tree may occupy.
 ROLES = {
     "subject": ("pronoun_subject", "subject"),
     "direct": ("pronoun_direct", "definite_direct", "direct", "indefinite_direct", "complement"),
@@ -45,10 +45,10 @@ ROLES = {
 
 
 class GermanOrder:
-    """Realization of trees in German."""
+    """Realizes trees as German sentences."""
 
     def __init__(self, german: German) -> None:
-        """Store the inflection."""
+        """Store the inflection rules."""
         self.german = german
 
     def sentence(self, sentence: Sentence) -> str:
@@ -78,7 +78,7 @@ class GermanOrder:
         return f"{link.conjunction.de} {text}"
 
     def clause(self, clause: Clause, order: str) -> str:
-        """Return the clause with the verb second, first, final or as an infinitive with zu."""
+        """Return the clause with its verb first, second or final, or as an infinitive with zu."""
         finite, right = self._verb(clause, order)
         fields = self._middle(clause)
         if order == "infinitive":
@@ -144,7 +144,7 @@ class GermanOrder:
         return direct, isinstance(complement, NounPhrase) and _takes_kein(complement)
 
     def _with_kein(self, phrase: NounPhrase, clause: Clause) -> NounPhrase:
-        """Return the phrase with the determiner kein, which expresses two words: not a."""
+        """Return the phrase with the determiner kein, which expresses both "not" and "a"."""
         kein: Determiner = self.german.lexicon.determiners["no"]
         marks = clause.marks.negation + marks_of(phrase.determiner.german)
         return replace(phrase, determiner=replace(kein, german=mark(marks, kein.german)))
@@ -170,10 +170,10 @@ class GermanOrder:
         if direct is not None and verb.preposition:
             preposition = mark(clause.marks.preposition, verb.preposition)
             text = self.german.preposition_phrase(PrepositionPhrase("", preposition, case, direct))
-            # denkt an das Mädchen
+            # undo the contraction: denkt an das Mädchen
             fields["complement"] = re.sub(f"^({PATTERN}?)({PATTERN}?)ans ", r"\1an \2das ", text)
         elif verb.bare_object and isinstance(direct, NounPhrase):
-            fields["noun"] = direct.noun.german  # spielt im Garten Klavier
+            fields["noun"] = direct.noun.german  # without an article: spielt im Garten Klavier
         elif direct is not None:
             is_early = is_nicht or _has_late_adverb(clause)
             fields[_direct_field(direct, is_early)] = self.german.phrase(direct, case)
@@ -221,7 +221,7 @@ class GermanOrder:
 
 
 def _verb_noun(clause: Clause) -> str:
-    """Return the noun of the verb: hat Angst, hat keine Angst."""
+    """Return the noun that belongs to the verb: hat Angst, hat keine Angst."""
     if not clause.is_negated:
         return mark(clause.marks.part, clause.verb.noun)
     kein, _, noun = clause.verb.no_noun.partition(" ")

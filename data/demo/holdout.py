@@ -1,4 +1,4 @@
-"""Held-out combinations of words: absent from training, present in half of dev and test."""
+"""Held-out combinations of words: never in training, but in half of dev and test."""
 
 from collections.abc import Iterator
 from zlib import crc32
@@ -11,12 +11,12 @@ VERB_FINAL = ("subordinate", "relative")
 
 
 def is_held_out(combination: str) -> bool:
-    """Return whether a combination is held out of training; this depends only on its name."""
+    """Return whether a combination is held out. The result depends only on its name."""
     return crc32(combination.encode()) % ONE_IN == 0
 
 
 def held_out_combinations(sentence: Sentence) -> list[str]:
-    """Return the held-out combinations of a sentence."""
+    """Return the held-out combinations in a sentence."""
     return [name for name in combinations(sentence) if is_held_out(name)]
 
 

@@ -27,12 +27,12 @@ class Noun:
 
     @property
     def has_singular(self) -> bool:
-        """Whether the noun has a singular; `parents` does not."""
+        """Whether the noun has a singular form; `parents` does not."""
         return self.german != "-"
 
     @property
     def has_plural(self) -> bool:
-        """Whether the noun has a plural."""
+        """Whether the noun has a plural form."""
         return self.german_plural != "-"
 
 
@@ -108,7 +108,7 @@ class Determiner:
 
 @dataclass(frozen=True)
 class Pronoun:
-    """A pronoun: english (subject, object) and german (nominative, accusative, dative) forms."""
+    """A pronoun: English (subject, object) and German (nominative, accusative, dative) forms."""
 
     lemma: str
     english: tuple[str, ...]
@@ -196,7 +196,7 @@ class Lexicon:
         return {}
 
     def nouns_of(self, names: tuple[str, ...]) -> tuple[Noun, ...]:
-        """Return the nouns of groups, classes or lemmas, without duplicates, in a fixed order."""
+        """Return the nouns in the named groups, classes or lemmas, in a fixed order."""
         if names not in self._nouns_cache:
             self._nouns_cache[names] = self._find_nouns(names)
         return self._nouns_cache[names]
@@ -234,7 +234,7 @@ class Lexicon:
 
 
 def read_yaml(name: str) -> dict:
-    """Read a YAML file in this directory."""
+    """Return the content of a YAML file in this directory."""
     return yaml.safe_load((HERE / name).read_text(encoding="utf-8"))
 
 
@@ -282,7 +282,7 @@ def _adjectives(table: dict) -> Iterator[Adjective]:
 
 
 def load_lexicon() -> Lexicon:
-    """Read the whole lexicon."""
+    """Return the lexicon, read from the YAML files."""
     return Lexicon(
         nouns=tuple(_nouns(read_yaml("nouns.yaml"))),
         adjectives=tuple(_adjectives(read_yaml("adjectives.yaml"))),

@@ -1,7 +1,7 @@
-"""Marks: private-use characters before words, which show which part of the tree a word expresses.
+"""Marks: private-use characters before a word that identify the part of the tree it expresses.
 
-The realizers treat marks as part of a word. A tree without marks gives the text of the corpus; a
-tree with marks gives the same text with marks, from which `alignment.py` reads the alignment.
+The realizers treat marks as part of a word. A tree without marks gives the text of the corpus. A
+tree with marks gives the same text with marks, and `alignment.py` reads the alignment from them.
 """
 
 import re
@@ -37,7 +37,7 @@ def unmarked(text: str) -> str:
 
 
 def capitalize(text: str) -> str:
-    """Capitalize the first letter, and each letter after a full stop or a question mark."""
+    """Return `text` with a capital letter at its start and after each period or question mark."""
     text = re.sub(rf"(?<=[.?] )({PATTERN}*)(\w)", lambda m: m[1] + m[2].upper(), text)
     n = len(marks_of(text))
     return text[:n] + text[n].upper() + text[n + 1 :]

@@ -1,4 +1,4 @@
-"""Choice of noun phrases, pronouns, places and times."""
+"""Choose noun phrases, pronouns, places and times."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,7 +9,7 @@ from trees import Adverbial, Fixed, Name, NounPhrase, Phrase, PrepositionPhrase,
 
 POSSESSIVES = ("my", "your", "his", "her", "our", "their")
 PERSONAL = ("I", "you", "he", "she", "we", "they")
-NO_ANTECEDENT = ("girl", "child")  # das Mädchen: es in grammar, sie in usage
+NO_ANTECEDENT = ("girl", "child")  # das Mädchen: es in grammar, but often sie in usage
 ONLY_BARE = ("resource", "music")
 ONLY_ONE = ("sea", "zoo", "heating", "station", "airport", "harbour")
 # Strangers and public things take no possessive; OWNED lists the exceptions in these classes.
@@ -66,7 +66,7 @@ MASS = {
 
 
 class PhraseChooser:
-    """Chooser of noun phrases that make sense."""
+    """Chooses noun phrases that make sense."""
 
     def __init__(self, lexicon: Lexicon, sampler: Sampler) -> None:
         """Store the lexicon and the sampler."""
@@ -74,7 +74,7 @@ class PhraseChooser:
         self.sampler = sampler
 
     def noun(self, names: Sequence[str]) -> Noun:
-        """Return a noun of the given classes."""
+        """Return a noun from the given classes."""
         return self.sampler.pick_rare(self.lexicon.nouns_of(tuple(names)), "noun")
 
     def person(self, kind: str, names: Sequence[str], use: str) -> Phrase:
@@ -226,7 +226,7 @@ class PhraseChooser:
         return Fixed(*self.sampler.pick(styles))
 
     def adverb(self, table: str, slot: str, verb: Verb) -> Adverbial:
-        """Return an adverb from a table that fits the verb."""
+        """Return an adverb from the given table that fits the verb."""
         entries = self.lexicon.adverbs[table]
         suitable = [
             english
@@ -257,7 +257,7 @@ class PhraseChooser:
         return self.place_before(self.noun_phrase(chosen, "place", is_plural=False), direction)
 
     def place_before(self, phrase: NounPhrase | Relative, direction: str) -> PrepositionPhrase:
-        """Return the phrase with the prepositions of its noun."""
+        """Return the phrase with the English and German prepositions that its noun takes."""
         grammar, noun = self.lexicon.grammar, phrase.noun
         locations = grammar["locations"]
         english, german = (locations.get(noun.lemma) or locations[noun.word_class])[direction]

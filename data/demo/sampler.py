@@ -8,7 +8,7 @@ Item = TypeVar("Item")
 
 
 class RejectedError(Exception):
-    """The choices so far cannot be completed to a sentence; retry."""
+    """The choices so far do not lead to a valid sentence; the caller must try again."""
 
 
 class Sampler:
@@ -25,7 +25,7 @@ class Sampler:
         return self._random.random() < probability
 
     def pick(self, items: Sequence[Item]) -> Item:
-        """Return an item, with equal probabilities."""
+        """Return a random item; all items are equally likely."""
         if not items:
             raise RejectedError
         return items[int(self._random.random() * len(items))]
@@ -40,7 +40,7 @@ class Sampler:
         return name
 
     def pick_rare(self, items: Sequence[Item], kind: str) -> Item:
-        """Return the less used of two random items, so that no word becomes too rare."""
+        """Return the less frequently used of two random items, so that no word becomes too rare."""
         first, second = self.pick(items), self.pick(items)
         names = [f"{kind} {getattr(item, 'lemma', item)}" for item in (first, second)]
         rarer = 0 if self._n_uses.get(names[0], 0) <= self._n_uses.get(names[1], 0) else 1
@@ -48,11 +48,11 @@ class Sampler:
         return (first, second)[rarer]
 
     def count_uses(self) -> None:
-        """Count the words picked since the last call; their sentence is complete."""
+        """Count the words picked since the last sentence; their sentence is complete."""
         for name in self._new_uses:
             self._n_uses[name] = self._n_uses.get(name, 0) + 1
         self._new_uses = []
 
     def discard_uses(self) -> None:
-        """Discard the words picked since the last call; their sentence was rejected."""
+        """Discard the words picked since the last sentence; their sentence was rejected."""
         self._new_uses = []

@@ -91,7 +91,7 @@ class ClauseMarks:
     part: str = ""  # particle, prefix, reflexive pronoun, or noun of the verb
     preposition: str = ""  # preposition of the object
     negation: str = ""
-    to: str = ""  # before an infinitive
+    to: str = ""  # "to" or "zu" before an infinitive
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Sentence:
-    """A main clause, an optional opening subordinate clause, and following clauses."""
+    """A main clause, an optional subordinate clause before it, and the clauses after it."""
 
     main: Clause
     opening: Link | None = None
@@ -137,7 +137,7 @@ def clauses(sentence: Sentence) -> Iterator[tuple[Clause, str]]:
 
 
 def noun_phrases(clause: Clause) -> Iterator[NounPhrase]:
-    """Yield the noun phrases of a clause and the noun phrases of their owners."""
+    """Yield the noun phrases of a clause and the noun phrases that own them."""
     contents = (adverbial.content for adverbial in clause.adverbials)
     inner = (
         part.phrase

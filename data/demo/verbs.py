@@ -1,4 +1,4 @@
-"""Choice of verbs that fit the specification, tense and context of a clause."""
+"""Choose verbs that fit the specification, tense and context of a clause."""
 
 from dataclasses import dataclass
 
@@ -23,7 +23,7 @@ class ClauseContext:
 
 
 class VerbChooser:
-    """Chooser of verbs."""
+    """Chooses verbs for clauses."""
 
     def __init__(self, lexicon: Lexicon, sampler: Sampler) -> None:
         """Store the lexicon and the sampler."""
@@ -92,7 +92,7 @@ class VerbChooser:
         return True
 
     def _takes_relative(self, verb: Verb, context: ClauseContext) -> bool:
-        """Return whether the verb is not repeated and fits the relative pronoun, if any."""
+        """Return whether the verb fits the previous clause and the relative pronoun, if any."""
         before = context.previous.verb.lemma if context.previous else ""
         if before == verb.lemma or (before == "begin to" and verb.punctual):
             return False

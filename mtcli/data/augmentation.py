@@ -39,7 +39,7 @@ class Augmentation:
     def sample_subwords(
         self, sources: Sequence[IdArray], targets: Sequence[IdArray], seed: int
     ) -> tuple[list[IdArray], list[IdArray]]:
-        """Return the sentences with sampled segmentations."""
+        """Return the pairs with sampled segmentations, or unchanged if sampling is disabled."""
         if not self._samplers:
             return list(sources), list(targets)
         source, target = self._samplers
@@ -51,7 +51,7 @@ class Augmentation:
     def _sample_side(
         self, sampler: "SubwordSampler", rows: Sequence[IdArray], seed: list[int]
     ) -> list[IdArray]:
-        """Return sampled rows; keep the original if a sample is longer than `max_length`."""
+        """Return a sample of each row, or the row itself if the sample exceeds `max_length`."""
         without_eos = [row[:-1].tolist() for row in rows]
         return [
             np.array([*sample, self.special.eos], dtype=np.int32)
@@ -63,7 +63,7 @@ class Augmentation:
     def drop_words(
         self, rows: Sequence[IdArray], random: np.random.Generator, kept: Sequence[int] = ()
     ) -> list[IdArray]:
-        """Return `rows` with some pieces replaced by UNK; BOS, EOS and the ids in `kept` stay."""
+        """Return `rows` with random pieces replaced by UNK; keep special ids and ids in `kept`."""
         if not self.word_dropout:
             return list(rows)
         special = self.special
@@ -95,14 +95,14 @@ class SubwordSampler:
     def _sample_row(self, row: Sequence[int], uniform: Uniform) -> list[int]:
         sample: list[int] = []
         for word in self._words(row):
-            if all(self._is_plain[i] for i in word):  # words with byte pieces stay unchanged
+            if all(self._is_plain[i] for i in word):  # keep tags and words with byte pieces
                 text = "".join(self._pieces[i] for i in word)
                 word = self._sampler.segment(text, uniform) or word
             sample += word
         return sample
 
     def _words(self, row: Sequence[int]) -> Iterator[list[int]]:
-        """Yield the ids of each word."""
+        """Yield the piece ids of each word."""
         word: list[int] = []
         for i in row:
             if word and self._pieces[i].startswith(WORD_START):
@@ -193,7 +193,7 @@ class UnigramSampling:
 
 
 def _plain_pieces(tokenizer: Tokenizer) -> dict[str, int]:
-    """Return the ids of all pieces except special symbols and bytes."""
+    """Return a mapping from piece to id, without special symbols and byte pieces."""
     return {p: i for i, p in enumerate(tokenizer.vocabulary) if tokenizer.is_plain(i)}
 
 

@@ -99,7 +99,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Shard:
-    """Part of each step that this process computes: number `rank` (from 0) of `size` parts."""
+    """Part of each step that this process computes: part `rank` (from 0) of `size` parts."""
 
     rank: int = 0
     size: int = 1
@@ -165,7 +165,7 @@ class BatchStream:
         return self._local_batches([(corpus, rows, self.seed)] * self.n_batches)[0]
 
     def _plan(self, corpus: EncodedCorpus, position: DataPosition) -> BatchPlan:
-        # Do not add block 0 to the seed, so that runs from versions without blocks can be resumed.
+        # Do not add block 0 to the seed, so that runs of versions without blocks can be resumed.
         block = [position.block] if position.block else []
         random = np.random.default_rng([self.seed, position.epoch, *block])
         rows = self.mixture.rows(position.epoch) if self.mixture else None
@@ -208,7 +208,8 @@ def plan_epoch(
 ) -> BatchPlan:
     """Return a plan for one epoch, with its batches in random order.
 
-    The epoch contains the pairs in `rows`, which may repeat; None means every pair once.
+    The epoch contains the pairs in `rows`, which may contain duplicates. If `rows` is None, it
+    contains every pair once.
     """
     order = _sort_by_length(corpus, random.permutation(len(corpus) if rows is None else rows))
     offsets = _split_by_budget(corpus, order, budget)
@@ -259,7 +260,7 @@ def pad(rows: Sequence[IdArray | Sequence[int]], filler: int) -> Tensor:
 
 
 def _sort_by_length(corpus: EncodedCorpus, order: Rows) -> Rows:
-    """Return `order` sorted by target length so that neighbors have similar source lengths."""
+    """Return `order` sorted by target length, with similar source lengths next to each other."""
     source, target = corpus.source.lengths()[order], corpus.target.lengths()[order]
     # Alternate ascending and descending source lengths, so that the source length does not jump
     # where the target length increases.

@@ -41,7 +41,7 @@ class DataCache:
         self.directory = directory
 
     def find(self, key: str) -> CacheEntry | None:
-        """Return the entry for `key`; None if it is missing or damaged."""
+        """Return the entry for `key`, or None if it is missing or damaged."""
         path = self._path(key)
         try:
             manifest = json.loads((path / _MANIFEST).read_text(encoding="utf-8"))
@@ -111,7 +111,7 @@ class DataCache:
             yield partial
         except OSError as error:
             raise DataError(
-                f"cannot write the data cache {self.directory}: {error.strerror or error}",
+                f"cannot write to the data cache {self.directory}: {error.strerror or error}",
                 hint="free some disk space, or choose another directory with --cache",
             ) from error
         finally:

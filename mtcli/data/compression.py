@@ -20,13 +20,13 @@ _MAGIC = {
     "xz": b"\xfd7zXZ\x00",
     "zstd": b"\x28\xb5\x2f\xfd",
 }
-_BZIP2_BLOCKS = (b"1AY&SY", b"\x17rE8P\x90")  # checked at byte 4: text can also start with BZh
+_BZIP2_BLOCKS = (b"1AY&SY", b"\x17rE8P\x90")  # at byte 4; plain text can also start with BZh
 _BUFFER = 1 << 20
 _ZSTD_READ = 1 << 12  # bytes per read; small, because pyarrow loses the data of a failed read
 _DAMAGED_HINT = "copy or download the file again"
 
 Read = Callable[[int], bytes]
-OnRead = Callable[[int], None]  # receives the number of bytes of each read
+OnRead = Callable[[int], None]  # called with the number of bytes in each read
 
 
 class DamagedFileError(DataError):
@@ -61,10 +61,10 @@ class _StreamReader(DecompressedReader):
 
 
 class _FullReads(io.RawIOBase):
-    """Raw stream that fills the buffer in every read but the last; raises `DataError` on failure.
+    """Raw stream in which every read except the last fills the buffer.
 
-    The stream returns all data before an error first, so that readers can report the line of the
-    error.
+    If reading fails, the stream first returns all data before the error and then raises
+    `DataError`. Readers can therefore report the line of the error.
     """
 
     def __init__(self, read: Read, files: Sequence[Any], label: str, kind: str) -> None:
@@ -76,7 +76,7 @@ class _FullReads(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Fill the buffer; return the number of bytes."""
+        """Fill the buffer and return the number of bytes read."""
         n_read, size = 0, len(buffer)
         while n_read < size and not self._error:
             try:
@@ -105,7 +105,7 @@ class _FullReads(io.RawIOBase):
 
 
 def _explain(error: Exception, label: str, kind: str) -> DataError | None:
-    """Convert an exception from a decompressor or a file to a user error; None if it is a bug."""
+    """Return a user error for an exception from a decompressor or a file, or None for a bug."""
     from lzma import LZMAError
     from zipfile import BadZipFile
 
@@ -125,7 +125,7 @@ def _explain(error: Exception, label: str, kind: str) -> DataError | None:
 
 
 def exists(name: str) -> bool:
-    """Return whether a file or directory `name` exists; False if the name is invalid."""
+    """Return whether a file or directory `name` exists, or False if the name is invalid."""
     try:
         return Path(name).exists()
     except (OSError, ValueError):
@@ -139,7 +139,7 @@ def is_pipe(name: str) -> bool:
 
 
 def open_stream(name: str) -> DecompressedReader:
-    """Open standard input or a pipe; `close` keeps it open for another reader."""
+    """Open standard input or a pipe. `close` leaves it open for another reader."""
     if name == STDIN:
         return open_decompressed(name)
     file = _open_file(name)
@@ -147,9 +147,9 @@ def open_stream(name: str) -> DecompressedReader:
 
 
 def open_decompressed(name: str, on_read: OnRead | None = None) -> DecompressedReader:
-    """Open a file, or standard input for "-"; decompress gzip, bzip2, xz and zstd.
+    """Open a file, or standard input for "-". Decompress gzip, bzip2, xz and zstd.
 
-    `on_read` counts the bytes of a file before they are decompressed.
+    `on_read` receives the number of bytes read from a file, before decompression.
     """
     if name == STDIN:
         if sys.stdin is None:
@@ -215,7 +215,7 @@ def decompress(
 
 
 def detect_compression(head: bytes) -> str:
-    """Return the compression of content that starts with `head`, or ""."""
+    """Return the compression format of data that starts with `head`, or "" if there is none."""
     for kind, magic in _MAGIC.items():
         if head.startswith(magic) and (kind != "bzip2" or head[4:].startswith(_BZIP2_BLOCKS)):
             return kind
@@ -251,5 +251,5 @@ def strip_compression_suffix(name: str) -> str:
 
 
 def suffix_of(name: str) -> str:
-    """Return the lower-case file suffix without a compression suffix: .tsv for a.tsv.gz."""
+    """Return the file suffix before any compression suffix, in lower case: .tsv for a.tsv.gz."""
     return PurePath(strip_compression_suffix(name)).suffix.lower()

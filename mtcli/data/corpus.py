@@ -1,4 +1,4 @@
-"""Parallel corpora: reading, filtering, and holding out dev pairs."""
+"""Parallel corpora: read sentence pairs, and select or sample them."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
@@ -47,7 +47,7 @@ class Corpus:
 
     source: Sequence[str]
     target: Sequence[str]
-    origins: Origins | None = None  # index of each pair's entry; None: all have the same entry
+    origins: Origins | None = None  # index of each pair's entry; None if there is only one
     entries: tuple[EntryInfo, ...] = ()  # by index; empty if unknown
 
     def __len__(self) -> int:
@@ -122,7 +122,7 @@ _CorpusKey = tuple["CorpusSource", Languages, tuple[str, ...]]
 
 
 class CorpusReader:
-    """Reads each corpus only once, so that planning and training share it.
+    """Reads each corpus once and keeps it, so that planning and training can share it.
 
     The text is kept in unnamed temporary files in `directory`.
     """
@@ -152,7 +152,7 @@ class CorpusReader:
         return found.corpus
 
     def languages(self, source: "CorpusSource", languages: Languages) -> Languages:
-        """Return the language codes of a corpus; an unknown code is None."""
+        """Return the language codes of a corpus. Unknown codes are None."""
         return self._find((source, languages, ())).languages
 
     def clear(self) -> None:
@@ -202,7 +202,7 @@ class CorpusReader:
         progress = [part for corpus in corpora for part in corpus.progress]
         is_known = all(corpus.progress for corpus in corpora)
         for part in progress:
-            part.done = 0  # opening a corpus may read its start
+            part.done = 0  # do not count data that was read to open the corpus
         return lambda: self.on_progress(
             counts.n_pairs, completed_share(progress) if is_known else None
         )
@@ -228,12 +228,14 @@ class _Counts:
         n_kept = self.n_pairs - self.n_blank
         if self.n_same > n_kept // 2:
             counts = f"{self.n_same:,} of {n_kept:,} pairs"
-            notices.append(f"{counts} have the same text on both sides; is this intended?")
+            notices.append(
+                f"{counts} have the same text on both sides; check that this is intended"
+            )
         return notices
 
 
 def _is_plain(opened: OpenedCorpus) -> bool:
-    """Return whether a corpus is two uncompressed text files, which need no description."""
+    """Return whether a corpus consists of two uncompressed text files and needs no description."""
     if len(opened.descriptions) != 1:
         return False
     return opened.descriptions[0].removesuffix(REVERSED).endswith(": two text files")
@@ -242,7 +244,7 @@ def _is_plain(opened: OpenedCorpus) -> bool:
 def _drop_blank(
     sources: list[str], targets: list[str], counts: _Counts
 ) -> tuple[list[str], list[str]] | None:
-    """Return the pairs of a block in which neither side is blank; None if there are none."""
+    """Return the pairs of a block in which neither side is blank, or None if there are none."""
     counts.n_pairs += len(sources)
     if not (all(map(str.strip, sources)) and all(map(str.strip, targets))):
         pairs = zip(sources, targets, strict=True)
@@ -261,5 +263,5 @@ def _drop_blank(
 def read_corpus(
     source: "CorpusSource", notify: Notify, languages: Languages = UNKNOWN_LANGUAGES
 ) -> Corpus:
-    """Read the pairs of a corpus; drop pairs that have a blank source or target."""
+    """Return the pairs of a corpus, without pairs that have a blank source or target."""
     return CorpusReader().read(source, notify, languages)

@@ -1,4 +1,4 @@
-"""Find exact duplicates in a corpus of any size by their hashes, with bounded memory use."""
+"""Find exact duplicates in a corpus of any size by comparing hashes, with bounded memory use."""
 
 import hashlib
 import weakref
@@ -30,7 +30,10 @@ def hash_texts(texts: Iterable[str]) -> NDArray[np.uint64]:
 
 
 class DuplicateFinder:
-    """Finds rows with repeated texts. Hashes are kept in an unnamed temporary file."""
+    """Finds rows whose text occurs in an earlier row.
+
+    Hashes are kept in an unnamed temporary file.
+    """
 
     def __init__(self, directory: Path | None = None) -> None:
         self._file = TemporaryFile(dir=directory)  # noqa: SIM115
@@ -38,7 +41,7 @@ class DuplicateFinder:
         self._n_records = 0
 
     def add(self, texts: Sequence[str], rows: NDArray[np.int64]) -> None:
-        """Add texts with their row numbers, which must increase."""
+        """Add texts with their row numbers, which must be in ascending order."""
         records = np.empty(len(texts), _RECORD)
         records["hash"], records["row"] = hash_texts(texts), rows
         try:
@@ -51,13 +54,13 @@ class DuplicateFinder:
         self._n_records += len(texts)
 
     def find(self, without: NDArray[np.int64] = _NO_ROWS) -> NDArray[np.int64]:
-        """Return the sorted rows whose text occurs in an earlier row; skip rows in `without`."""
+        """Return the sorted rows whose text occurs in an earlier row; ignore rows in `without`."""
         n_parts = -(-self._n_records // _MAX_SORTED)
         parts = [self._find_in(part, n_parts, without) for part in range(n_parts)]
         return np.sort(np.concatenate([_NO_ROWS, *parts]))
 
     def _find_in(self, part: int, n_parts: int, without: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the repeated rows among the hashes with one remainder modulo `n_parts`."""
+        """Return the repeated rows among the records with `hash % n_parts == part`."""
         records = np.concatenate(
             [chunk[chunk["hash"] % np.uint64(n_parts) == part] for chunk in self._chunks()]
         )

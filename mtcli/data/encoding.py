@@ -28,7 +28,7 @@ class RaggedArray:
         return values.astype(np.int32, copy=False)
 
     def select(self, rows: NDArray[np.int64]) -> "RaggedArray":
-        """Return the given rows, in memory."""
+        """Return a copy of the given rows in memory."""
         selected = [self[row] for row in rows.tolist()]
         return _join(selected, [np.fromiter(map(len, selected), np.int64, len(selected))])
 
@@ -44,17 +44,17 @@ class EncodedCorpus:
     source: RaggedArray
     target: RaggedArray
     special: SpecialIds = DEFAULT_SPECIAL_IDS
-    origins: Origins | None = None  # index of each pair's entry, ascending
+    origins: Origins | None = None  # index of each pair's entry, in ascending order
 
     def __len__(self) -> int:
         return len(self.source.offsets) - 1
 
     def select(self, rows: NDArray[np.int64]) -> "EncodedCorpus":
-        """Return the pairs in `rows`, in memory."""
+        """Return a copy of the pairs in `rows` in memory."""
         return EncodedCorpus(self.source.select(rows), self.target.select(rows), self.special)
 
     def blocks(self, start: int = 0) -> Iterator["EncodedCorpus"]:
-        """Yield one block with all pairs: an encoded corpus is shuffled as a whole."""
+        """Yield one block with all pairs, because an encoded corpus is shuffled as a whole."""
         if start == 0:
             yield self
 
@@ -73,12 +73,12 @@ class EncodedBlock:
 def encode(
     corpus: Corpus, tokenizers: Tokenizers, max_length: int, notify: Notify
 ) -> EncodedCorpus:
-    """Encode all pairs with at most `max_length` pieces per side; keep the result in memory."""
+    """Return the encoded pairs that have at most `max_length` pieces per side, in memory."""
     return join_blocks(encode_blocks(corpus, tokenizers, max_length, notify), tokenizers)
 
 
 def join_blocks(blocks: Iterable[EncodedBlock], tokenizers: Tokenizers) -> EncodedCorpus:
-    """Return the pairs of all blocks, in memory."""
+    """Return one corpus with the pairs of all blocks, in memory."""
     blocks = list(blocks)
     origins = [block.origins for block in blocks if block.origins is not None]
     return EncodedCorpus(
@@ -105,7 +105,7 @@ def encode_blocks(
     if n_kept < n_done:
         notify(
             f"kept {n_kept:,} of {n_done:,} pairs; "
-            f"{n_done - n_kept:,} longer than data.max_length={max_length}"
+            f"{n_done - n_kept:,} are longer than data.max_length={max_length}"
         )
     if not n_kept:
         raise all_too_long(max_length)
@@ -114,7 +114,7 @@ def encode_blocks(
 def encode_fitting(
     corpus: Corpus, tokenizers: Tokenizers, max_length: int
 ) -> Iterator[tuple[EncodedBlock, int]]:
-    """Yield blocks of pairs that fit `max_length`, with the number of pairs before filtering."""
+    """Yield blocks of pairs that fit `max_length`, with the number of pairs before the check."""
     tags = [tokenizers.source.pieces_to_ids(entry.symbols) for entry in corpus.entries]
 
     def encode_pairs(pairs: tuple[list[str], list[str], Origins | None]) -> EncodedBlock:
@@ -144,7 +144,7 @@ def _blocks_with_origins(
 def insert_tags(
     ids: IdArray, lengths: NDArray[np.int64], tags: Sequence[Sequence[int]], indices: Origins
 ) -> tuple[IdArray, NDArray[np.int64]]:
-    """Return the rows with the ids `tags[i]` in front, where i is the row's entry in `indices`."""
+    """Return the ids and lengths with `tags[indices[r]]` inserted at the start of each row r."""
     n_tags = np.array([len(row) for row in tags])[indices]
     starts = np.cumsum(lengths) - lengths
     width = max(map(len, tags))

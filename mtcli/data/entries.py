@@ -1,4 +1,4 @@
-"""Open corpora with options: the languages, direction and tag of each entry."""
+"""Open corpora, each with its own languages, direction and tag."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from mtcli.config.corpora import CorpusEntry, CorpusSource
 
 
-REVERSED = ", reversed"  # at the end of descriptions
+REVERSED = ", reversed"  # end of the description of a reversed corpus
 
 
 class EntryInfo(NamedTuple):
-    """Corpus options stored with each of its pairs. The field order is part of the cache format."""
+    """Options of a corpus, stored with its pairs. The field order is part of the cache format."""
 
     to: str | None = None
     tag: str | None = None
@@ -27,7 +27,7 @@ class EntryInfo(NamedTuple):
 
     @property
     def symbols(self) -> Symbols:
-        """Symbols in front of every source."""
+        """Symbols that precede every source sentence."""
         return symbols_for(self.to, self.tag)
 
 
@@ -45,11 +45,11 @@ def open_entries(
     languages: Languages = UNKNOWN_LANGUAGES,
     targets: Sequence[str] = (),
 ) -> Iterator[OpenedEntry]:
-    """Open the corpora of `source` one after the other.
+    """Yield the corpora of `source`, opened one after the other.
 
-    Languages found in one corpus also apply to the corpora after it, except to those with `to`.
-    `targets` lists the target languages of the model. If it is not empty, an entry without `to`
-    gets its target language from the languages of its corpus.
+    Languages found in one corpus also apply to later corpora, except those with `to`. `targets`
+    lists the target languages of the model. If it is not empty, an entry without `to` gets the
+    target language in `targets` that matches its corpus.
     """
     for entry in source.entries:
         if entry.to or targets:
@@ -67,9 +67,9 @@ def open_entries(
 
 
 def find_languages(source: "CorpusSource", languages: Languages = UNKNOWN_LANGUAGES) -> Languages:
-    """Return `languages`, with unknown codes filled in from the corpora; do not open pipes.
+    """Return `languages`, with unknown codes filled in from the corpora. Pipes are skipped.
 
-    Corpora with `to` are ignored: they need not have the same languages.
+    Corpora with `to` are ignored because they may have other languages.
     """
     for opened in open_entries(_without_pipes(source), languages):
         languages = languages if opened.info.to else opened.corpus.languages
@@ -79,7 +79,7 @@ def find_languages(source: "CorpusSource", languages: Languages = UNKNOWN_LANGUA
 def check_can_open(
     source: "CorpusSource", languages: Languages, targets: Sequence[str] = ()
 ) -> None:
-    """Raise `DataError` if a corpus cannot be opened; do not open pipes."""
+    """Raise `DataError` if a corpus cannot be opened. Pipes are skipped."""
     for _ in open_entries(_without_pipes(source), languages, targets):
         pass
 
@@ -90,7 +90,7 @@ def _without_pipes(source: "CorpusSource") -> "CorpusSource":
 
 
 def _open(entry: "CorpusEntry", languages: Languages) -> OpenedCorpus:
-    """Open a corpus, and reverse it if the entry requires it.
+    """Open the corpus of an entry, and swap its sides if the entry has `reverse`.
 
     Languages set in the entry take precedence over `languages`.
     """
@@ -100,15 +100,15 @@ def _open(entry: "CorpusEntry", languages: Languages) -> OpenedCorpus:
 
 
 def _open_direction(entry: "CorpusEntry", targets: Sequence[str]) -> OpenedEntry:
-    """Open a corpus and put its sides in the order that the target language requires."""
+    """Open a corpus, and swap its sides if the source side is in the target language."""
     opened = _open(entry, UNKNOWN_LANGUAGES)
     found = opened.languages
     to = entry.to or _choose_target(entry, found, targets)
     if found.target and not _is_same(to, found.target):
         if entry.reverse or not (found.source and _is_same(to, found.source)):
             raise DataError(
-                f"{entry}: cannot translate to {to}: the corpus is {_describe(found)}",
-                hint="choose one of its languages, or set source_lang and target_lang in the entry",
+                f"{entry}: cannot translate to {to}: the corpus direction is {_describe(found)}",
+                hint="set `to` to a language of the corpus, or set source_lang and target_lang",
             )
         opened = _reverse(opened)
     if not found.target and not found.source:
@@ -126,8 +126,8 @@ def _choose_target(entry: "CorpusEntry", found: Languages, targets: Sequence[str
         if found.target and _is_same(target, found.target):
             return target
     raise DataError(
-        f"{entry}: the target language is missing; the model has {', '.join(targets)}",
-        hint=f"add it: {{corpus: {_quote(entry)}, to: {targets[0]}}}",
+        f"{entry}: the target language is missing; the model translates to {', '.join(targets)}",
+        hint=f"add the key `to`: {{corpus: {_quote(entry)}, to: {targets[0]}}}",
     )
 
 

@@ -62,9 +62,9 @@ class Dropped:
 
 
 class PairFilter:
-    """Filters that judge each pair individually, with the number of pairs that each one dropped.
+    """Filters that judge each pair individually, with the number of pairs that each filter dropped.
 
-    If several filters find a pair, only the first one counts it.
+    If several filters match a pair, only the first one counts it.
     """
 
     def __init__(self, filters: FilterConfig) -> None:
@@ -76,14 +76,14 @@ class PairFilter:
         }
 
     def find(self, block: PairBlock, ignored: Mask | None = None) -> Mask:
-        """Find and count the pairs to drop; skip the pairs in `ignored`."""
-        is_free = np.ones(len(block), np.bool_) if ignored is None else ~ignored
+        """Return a mask of the pairs to drop, and count them; skip the pairs in `ignored`."""
+        is_remaining = np.ones(len(block), np.bool_) if ignored is None else ~ignored
         mask = np.zeros(len(block), np.bool_)
         for rule, threshold in self._rules:
-            found = rule.find(block, threshold) & is_free
+            found = rule.find(block, threshold) & is_remaining
             self.dropped[rule.name].add(block, found)
             mask |= found
-            is_free &= ~found
+            is_remaining &= ~found
         return mask
 
 
@@ -108,9 +108,9 @@ def drop_unwanted(
 ) -> Corpus:
     """Return the training pairs that the filters keep; report the pairs that each filter drops.
 
-    If `dev` was held out from the corpus, its pairs, all other pairs with the source of a dev pair,
-    and near-copies of dev pairs are dropped. If the user chose the dev set, near-copies are only
-    reported. Temporary files are written to `directory`.
+    If `dev` was held out from the corpus, three kinds of pairs are also dropped: the dev pairs,
+    other pairs with the source of a dev pair, and near-copies of dev pairs. If the user chose the
+    dev set, near-copies are only reported. Temporary files are written to `directory`.
     """
     n_read = len(corpus)
     if is_held_out and not filters.dev_copies:
@@ -171,7 +171,7 @@ class _DevMatcher:
     has_directions: bool  # if True, the reverse of a held-out pair is also excluded
 
     def find(self, block: PairBlock) -> tuple[Mask, Mask]:
-        """Find pairs with the source of a held-out pair, and near-copies among all other pairs."""
+        """Return two masks: pairs with the source of a held-out pair, and other near-copies."""
         shared, copies = np.zeros(len(block), np.bool_), np.zeros(len(block), np.bool_)
         for row in self.index.candidates(block):
             source, target = block.sources[row], block.targets[row]
@@ -209,7 +209,7 @@ def _scan(
     matcher: _DevMatcher | None,
     directory: Path | None = None,
 ) -> _Scan:
-    """Apply all filters in one pass over the corpus."""
+    """Return the result of applying all filters in one pass over the corpus."""
     pair_filter = PairFilter(filters)
     duplicates = DuplicateFinder(directory) if filters.duplicates else None
     found: dict[str, list[Rows]] = {"shared": [_NO_ROWS], "rows": [_NO_ROWS], "copies": [_NO_ROWS]}
@@ -256,14 +256,14 @@ def _kept_copies(copies: Rows, corpus: Corpus, n_dev: int, is_held_out: bool) ->
     """Return a message about near-copies that stay in the training set."""
     text = f"training pairs with the same letters as a dev pair: {len(copies):,}"
     if is_held_out:
-        text += ", kept because they are more than 10%"
+        text += ", kept because they are more than 10% of all pairs"
     is_serious = len(copies) > _MAX_OVERLAP * n_dev
     prefix, advice = ("warning: ", "; the dev scores may be too high") if is_serious else ("", "")
     return f"{prefix}{text}{advice}{example_text(_pair(corpus, copies))}"
 
 
 def _pair(corpus: Corpus, rows: Rows) -> Pair | None:
-    """Return the first pair of `rows`."""
+    """Return the first pair in `rows`, or None if `rows` is empty."""
     return corpus.pair(int(rows[0])) if len(rows) else None
 
 
@@ -276,7 +276,7 @@ def _report(dropped: Sequence[Dropped], n_total: int, notify: Notify) -> None:
     if n_dropped <= _MANY_DROPPED * n_total:
         return
     main = max(found, key=lambda one: one.n_pairs)
-    advice = f"disable it with --set filters.{main.name}={main.disabled}"
+    advice = f"disable this filter with --set filters.{main.name}={main.disabled}"
     if n_dropped == n_total:
         counts = ", ".join(f"{one.n_pairs:,} with {one.reason}" for one in found)
         example = example_text(main.example)

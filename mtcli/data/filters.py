@@ -1,8 +1,8 @@
 """Filters: rules that drop unsuitable pairs from the training set.
 
-A rule finds pairs in a block. `RULES` has one rule for each key in the config section `filters`,
-except `duplicates` and `dev_copies`, which depend on other pairs. All rules except those for
-scripts treat both sides alike.
+A rule finds the pairs to drop in a block of pairs. `RULES` has one rule for each key in the config
+section `filters`, except `duplicates` and `dev_copies`, which compare a pair with other pairs. All
+rules except the script rules treat both sides alike.
 """
 
 import re
@@ -22,9 +22,9 @@ Mask = NDArray[np.bool_]  # one value per pair; True if the rule finds the pair
 
 RATIO_MIN_CHARACTERS = 50  # if the longer side has fewer, the length ratio is unreliable
 MIN_SCRIPT_SHARE = 0.5  # share of a line's letters that must be in the given scripts
-_MAX_PHRASE = 4  # words in a repeated phrase
+_MAX_PHRASE = 4  # maximum number of words in a repeated phrase
 
-# Byte patterns, one of which occurs in all damaged text. In UTF-8 that was decoded with the wrong
+# Any damaged text contains one of these two byte patterns. If UTF-8 was decoded with the wrong
 # encoding, the first character is Â to ô, and the second is U+0080 to U+00BF or a character from
 # Windows-1252.
 _MAYBE_DAMAGED = re.compile(rb"\xc3[\x82-\xb4][\xc2\xc5\xc6\xcb\xe2]")
@@ -91,7 +91,7 @@ class Rule:
 
 
 def find_blank(block: PairBlock) -> Mask:
-    """Find pairs with a blank source or target. No setting disables this rule."""
+    """Return a mask of pairs with a blank source or target. No setting disables this rule."""
     return _either(block, lambda line: not line.strip())
 
 
@@ -112,10 +112,10 @@ def _max_words(block: PairBlock, limit: int) -> Mask:
 
 
 def _max_length_ratio(block: PairBlock, limit: float) -> Mask:
-    """Find pairs whose length ratio exceeds the limit both in characters and in UTF-8 bytes.
+    """Return a mask of pairs whose length ratio exceeds the limit in characters and in UTF-8 bytes.
 
-    Bytes suit Chinese: a character has three bytes and is worth about three Latin letters.
-    Characters suit Hindi, where a letter has three bytes, too.
+    Byte counts suit Chinese, where a character has three bytes and carries as much text as about
+    three Latin letters. Character counts suit Hindi, where each letter also has three bytes.
     """
     sizes = [np.diff(lines.ends, prepend=-1) - 1 for lines in block.encoded]
     mask: Mask = np.maximum(*sizes) > np.maximum(
@@ -134,7 +134,7 @@ def _identical(block: PairBlock, _: bool) -> Mask:
 
 
 def letter_share(line: str) -> float:
-    """Return the share of letters among the characters of a line, without spaces; 1 if blank."""
+    """Return the share of letters among the non-space characters of a line, or 1 if it is blank."""
     text = "".join(line.split())
     return sum(map(is_letter, text)) / len(text) if text else 1.0
 
@@ -144,7 +144,7 @@ def _min_letter_share(block: PairBlock, limit: float) -> Mask:
 
 
 def script_share(line: str, scripts: Iterable[str]) -> float:
-    """Return the share of a line's letters that are in `scripts`; 1 if it has no letters."""
+    """Return the share of a line's letters that are in `scripts`, or 1 if it has no letters."""
     found = [script for script in map(script_of, line) if script]
     return sum(map(found.count, set(scripts))) / len(found) if found else 1.0
 
@@ -194,7 +194,7 @@ def _damaged(block: PairBlock, _: bool) -> Mask:
 
 
 def _maybe_damaged(lines: EncodedLines) -> Iterable[int]:
-    """Return the rows to test with `is_damaged`, usually none, without a loop over lines."""
+    """Return the rows that may be damaged, usually none, without testing each line."""
     starts = [match.start() for match in _MAYBE_DAMAGED.finditer(lines.data)]
     if _REPLACEMENT[:1] in lines.data:  # faster than a search for three bytes
         starts += [match.start() for match in re.finditer(_REPLACEMENT, lines.data)]
@@ -204,7 +204,7 @@ def _maybe_damaged(lines: EncodedLines) -> Iterable[int]:
 
 
 def numbers_in(line: str) -> set[str]:
-    """Return the numbers in a line as ASCII digits, without separators and leading zeros."""
+    """Return the numbers in a line as ASCII digits, without separators or leading zeros."""
     if not _DIGIT.search(line):
         return set()
     return {_digits(match) for match in _NUMBER.findall(line)}
@@ -216,10 +216,10 @@ def _digits(number: str) -> str:
 
 
 def _have_different_numbers(source: str, target: str) -> bool:
-    """Return whether the numbers differ; one side may spell out single-digit numbers."""
-    ours, theirs = numbers_in(source), numbers_in(target)
-    is_replaced = bool(ours - theirs) and bool(theirs - ours)
-    return is_replaced or any(len(number) > 1 for number in ours ^ theirs)
+    """Return whether the numbers differ; a side may spell out single-digit numbers."""
+    in_source, in_target = numbers_in(source), numbers_in(target)
+    is_replaced = bool(in_source - in_target) and bool(in_target - in_source)
+    return is_replaced or any(len(number) > 1 for number in in_source ^ in_target)
 
 
 def _different_numbers(block: PairBlock, _: bool) -> Mask:
@@ -245,7 +245,7 @@ def _mask(lines: Sequence[str], is_dropped: Callable[[str], bool]) -> Mask:
 
 
 def _either(block: PairBlock, is_dropped: Callable[[str], bool]) -> Mask:
-    """Find pairs in which `is_dropped` is true for at least one side."""
+    """Return a mask of pairs in which `is_dropped` is true for at least one side."""
     return _mask(block.sources, is_dropped) | _mask(block.targets, is_dropped)
 
 

@@ -16,7 +16,7 @@ def too_few_pairs(n_pairs: int) -> DataError:
     """Return the error for a corpus that is too small to hold out dev pairs."""
     return DataError(
         f"{n_pairs} pairs are too few to hold out dev pairs",
-        hint="use at least 10 pairs, or a separate dev set with --dev SOURCE TARGET",
+        hint="use at least 10 pairs, or pass a separate dev set with --dev SOURCE TARGET",
     )
 
 
@@ -35,9 +35,9 @@ def hold_out(corpus: Corpus, n_pairs: int, seed: int = _SPLIT_SEED) -> tuple[Cor
 def choose_dev(corpus: Corpus, n_pairs: int, seed: int = _SPLIT_SEED) -> Corpus:
     """Return the dev pairs to hold out from `corpus`.
 
-    Pairs with a tag, such as back-translations, are held out only if all corpora have tags. The dev
-    pairs depend only on the corpus, so that no model is trained on the dev pairs of another model.
-    Seeds other than the default reproduce the dev pairs of earlier mtcli versions.
+    Pairs with a tag, such as back-translations, are held out only if all corpora have tags. With
+    the default seed, all models trained on the same corpus have the same dev pairs. Other seeds
+    reproduce the dev pairs of earlier mtcli versions.
     """
     rows = _untagged(corpus, np.random.default_rng(seed).permutation(len(corpus)))
     n_dev = min(n_pairs, len(rows) // 10)
@@ -47,10 +47,10 @@ def choose_dev(corpus: Corpus, n_pairs: int, seed: int = _SPLIT_SEED) -> Corpus:
 
 
 def no_training_pairs() -> DataError:
-    """Return the error for a corpus in which all pairs have the source of a held-out dev pair."""
+    """Return the error for a corpus in which every source occurs in a held-out dev pair."""
     return DataError(
         "no training pairs remain: every source sentence also occurs in the held-out dev pairs",
-        hint="use a corpus with more distinct sentences, or --dev SOURCE TARGET",
+        hint="use a corpus with more distinct sentences, or pass --dev SOURCE TARGET",
     )
 
 
@@ -64,7 +64,7 @@ def _untagged(corpus: Corpus, rows: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def shared_rows(corpus: Corpus, dev_sources: Iterable[str]) -> list[int]:
-    """Return the rows to exclude from training: those with the source of a dev pair.
+    """Return the rows to exclude from training: those with the same source as a dev pair.
 
     If the corpus has several directions, also return rows whose target is the source of a dev pair.
     """
@@ -76,7 +76,7 @@ def shared_rows(corpus: Corpus, dev_sources: Iterable[str]) -> list[int]:
 
 
 def _rows_with(lines: Sequence[str], wanted: set[bytes]) -> list[int]:
-    """Return the numbers of all rows whose line, in UTF-8, is in `wanted`."""
+    """Return the numbers of the rows whose UTF-8 line is in `wanted`."""
     rows: list[int] = []
     start = 0
     for data in encoded_blocks_of(lines):

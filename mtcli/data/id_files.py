@@ -17,7 +17,7 @@ SIDES = ("source", "target")
 def write_ids(
     directory: Path, name: str, blocks: Iterable[EncodedBlock], tokenizers: Tokenizers
 ) -> None:
-    """Write two files per side: one with the ids, and one with the offsets of the rows.
+    """Write two files per side: the token ids, and the offset of each row.
 
     If the pairs come from several corpora, a fifth file contains the corpus index of each pair.
     """
@@ -46,7 +46,7 @@ def write_ids(
 
 
 def open_ids(directory: Path, name: str, tokenizers: Tokenizers) -> EncodedCorpus:
-    """Map the files written by `write_ids` into memory."""
+    """Return the corpus that `write_ids` wrote, mapped into memory."""
     source, target = (
         RaggedArray(
             _map(directory / f"{name}.{side}.ids", _id_type(tokenizers)),
@@ -70,6 +70,6 @@ def _id_type(tokenizers: Tokenizers) -> type[np.uint16] | type[np.int32]:
 
 
 def _map(path: Path, dtype: DTypeLike) -> NDArray[Any]:
-    """Map a file into memory as a plain array, because slicing `np.memmap` is slow."""
+    """Return a memory-mapped file as a plain array, because slicing `np.memmap` is slow."""
     with path.open("rb") as file:
         return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), dtype)

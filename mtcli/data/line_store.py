@@ -55,7 +55,7 @@ class Lines(Sequence[str]):
 class LineStore(Lines):
     """Lines in an unnamed temporary file, which the system deletes when the process ends.
 
-    `directory` should be on a disk with enough space; /tmp may be in memory.
+    Choose a `directory` on a disk with enough space, because /tmp may be in memory.
     """
 
     def __init__(self, directory: Path | None = None) -> None:
@@ -130,7 +130,7 @@ class LineStore(Lines):
     def _encoded_block(self, number: int) -> bytes:
         start, end = (*self._offsets, self.n_bytes)[number : number + 2]
         data = os.pread(self._descriptor, end - start, start)
-        while len(data) < end - start:  # a read is limited to 2 GB
+        while len(data) < end - start:  # Linux limits a read to 2 GB
             data += os.pread(self._descriptor, end - start - len(data), start + len(data))
         return data
 
@@ -197,14 +197,14 @@ class SelectedLines(Lines):
 
 
 class EncodedLines(Sequence[str]):
-    """Lines of a block in UTF-8, each with a line feed. Lines are decoded only when needed."""
+    """Lines of a block in UTF-8, each ending with LF. Lines are decoded only when needed."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
 
     @cached_property
     def ends(self) -> NDArray[np.int64]:
-        """Position of the line feed of each line."""
+        """Position of the line feed at the end of each line."""
         return np.flatnonzero(np.frombuffer(self.data, np.uint8) == ord("\n"))
 
     @cached_property
@@ -241,7 +241,7 @@ def blocks_of(lines: Sequence[str]) -> Iterator[list[str]]:
 
 
 def encoded_blocks_of(lines: Sequence[str]) -> Iterator[bytes]:
-    """Yield `lines` in UTF-8, each with a line feed, in blocks of limited size."""
+    """Yield `lines` in UTF-8, each ending with LF, in blocks of limited size."""
     if isinstance(lines, Lines):
         return lines.encoded_blocks()
     return (("\n".join(block) + "\n").encode() for block in in_blocks(lines))
@@ -272,7 +272,7 @@ def in_blocks(lines: Iterable[str]) -> Iterator[list[str]]:
 
 
 def aligned_blocks(rows: Iterable[tuple[str, ...]]) -> Iterator[tuple[list[str], list[str]]]:
-    """Yield the first and the second items of `rows` in blocks of limited size."""
+    """Yield the sources and the targets of `rows` in blocks of limited size."""
     sources: list[str] = []
     targets: list[str] = []
     n_characters = 0

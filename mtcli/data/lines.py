@@ -84,7 +84,7 @@ def _read_to_end(file: DecompressedReader) -> None:
 
 
 def _line_blocks(file: DecompressedReader) -> Iterator[bytes]:
-    """Yield blocks of complete lines. If a line is too long, end with the start of that line."""
+    """Yield blocks of complete lines. If a line is too long, the last block is its start."""
     unfinished: list[bytes] = []
     n_unfinished = 0
     while chunk := file.read1(_BLOCK):
@@ -120,7 +120,7 @@ def _lines_before_error(
             name = shlex.quote(label)
             raise DataError(
                 f"{label}, line {number}: not valid UTF-8 ({error.reason}, byte {error.start + 1})",
-                hint=f"inspect it with `sed -n {number}p {name} | xxd`, "
+                hint=f"inspect the line with `sed -n {number}p {name} | xxd`, "
                 "or convert the file with iconv",
             ) from error
 
@@ -130,7 +130,7 @@ def check_is_text(head: bytes, label: str) -> None:
     name = shlex.quote(label)
     if head.startswith(ZIP_MAGIC):
         raise DataError(
-            f"{label} is compressed with zip",
+            f"{label} is a zip archive",
             hint=f"pass the archive as a single corpus: zip:{label}",
         )
     if encoding := _detect_encoding(head):
@@ -162,7 +162,7 @@ def _detect_encoding(head: bytes) -> str | None:
 
 
 def read_aligned(paths: Sequence[Path]) -> list[list[str]]:
-    """Read files that must have the same number of lines."""
+    """Return the lines of each file. All files must have the same number of lines."""
     files = [list(read_lines(path)) for path in paths]
     for path, lines in zip(paths, files, strict=True):
         if not lines:

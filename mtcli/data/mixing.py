@@ -23,7 +23,7 @@ _MIXING_SEED = 3  # separates these permutations from other uses of the same see
 class Mixture:
     """Number of pairs that an epoch takes from each corpus."""
 
-    starts: tuple[int, ...]  # [corpora + 1]: first row of each corpus
+    starts: tuple[int, ...]  # [corpora + 1]: first row of each corpus, then the number of rows
     counts: tuple[int, ...]  # pairs from each corpus per epoch
     seed: int
 
@@ -37,16 +37,16 @@ class Mixture:
         return np.concatenate(parts)
 
     def rows_before(self, epoch: int, corpus: int) -> tuple[int, Rows]:
-        """Return the pairs of a corpus that the epochs before `epoch` have used.
+        """Return how much of a corpus the epochs before `epoch` have used.
 
-        The result is the number of complete permutations, and the rows taken from the next one.
+        The result is the number of complete permutations and the rows taken from the next one.
         """
         size = self.starts[corpus + 1] - self.starts[corpus]
         n_complete, n_rest = divmod(epoch * self.counts[corpus], max(1, size))
         return n_complete, self._permutation(corpus, n_complete)[:n_rest]
 
     def _range(self, corpus: int, start: int, end: int) -> Iterator[Rows]:
-        """Yield positions `start` to `end` of the endless sequence of permutations."""
+        """Yield the rows at positions `start` to `end` of the endless sequence, in arrays."""
         size = self.starts[corpus + 1] - self.starts[corpus]
         while start < end:
             number, offset = divmod(start, size)
@@ -63,7 +63,7 @@ class Mixture:
 def mix(
     sizes: Sequence[int], weights: Sequence[float], temperature: float | None
 ) -> tuple[int, ...]:
-    """Return the number of pairs per epoch for corpora with these sizes and weights.
+    """Return the number of pairs that an epoch takes from each corpus.
 
     With a temperature T, the share of a corpus is proportional to weight * size ** (1 / T), and the
     largest corpus keeps its weight. Every corpus that is not empty contributes at least one pair.
@@ -98,7 +98,7 @@ def to_shares(pairs: Sequence[int], tokens: Sequence[int]) -> list[Share]:
 
 @dataclass(frozen=True)
 class CorpusParts:
-    """Parts of an encoded corpus: the rows that come from each corpus."""
+    """Boundaries of the original corpora in an encoded corpus."""
 
     encoded: EncodedCorpus
     n_corpora: int
@@ -123,7 +123,7 @@ class CorpusParts:
         return tuple(sum(np.diff(side.offsets[starts]) for side in sides).tolist())
 
     def count(self, rows: Rows) -> tuple[Rows, Rows]:
-        """Return the number of pairs and tokens in `rows` from each corpus."""
+        """Return, for each corpus, the number of its pairs and of its tokens in `rows`."""
         corpora = np.searchsorted(self.starts[1:], rows, side="right")
         sides = (self.encoded.source, self.encoded.target)
         lengths = sum(side.offsets[rows + 1] - side.offsets[rows] for side in sides)

@@ -13,7 +13,7 @@ from mtcli.data.line_store import EncodedLines
 MIN_BYTES = 20  # bytes of letters in UTF-8; if a side has fewer, both sides must match
 
 _TABLE_SIZE = 1 << 20
-_IGNORED = {*"åßωȿɀ", *map(chr, range(0x250, 0x2B0))}  # some have uppercase forms of three bytes
+_IGNORED = {*"åßωȿɀ", *map(chr, range(0x250, 0x2B0))}  # some uppercase forms have three bytes
 _UNCASED = (0x4E00, 0xA000), (0xAC00, 0xD780)  # Chinese characters and Hangul: all are letters
 
 
@@ -43,7 +43,7 @@ class NearCopyIndex:
         return rows
 
     def find(self, block: PairBlock) -> Mask:
-        """Find the near-copies in a block."""
+        """Return a mask of the near-copies in a block."""
         mask = np.zeros(len(block), np.bool_)
         for row in self.candidates(block):
             mask[row] = self.has_copy_of(block.sources[row], block.targets[row])
@@ -69,7 +69,7 @@ def _is_long(key: str) -> bool:
 
 
 def letter_sums(lines: EncodedLines) -> NDArray[np.uint32]:
-    """Return a sum for each line that depends only on its lowercase letters, not on their order.
+    """Return, for each line, a sum that depends on its letters, but not on their case or order.
 
     Two kinds of letters are left out: those in `_IGNORED`, and most letters with three bytes in
     UTF-8.
@@ -96,6 +96,6 @@ def _weights() -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
             data = chr(code).encode()
             tables[len(data) - 1][int.from_bytes(data)] = random[ord(letter)]
     for first, end in _UNCASED:
-        for code in range(first, end, 64):  # the first two bytes are the same for 64 characters
+        for code in range(first, end, 64):  # 64 characters share their first two bytes
             tables[1][int.from_bytes(chr(code).encode()[:2])] = random[code]
     return tables

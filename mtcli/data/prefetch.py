@@ -11,7 +11,7 @@ from typing import TypeVar
 T = TypeVar("T")
 R = TypeVar("R")
 
-_POLL_SECONDS = 0.1  # interval at which each side checks whether the other is still running
+_POLL_SECONDS = 0.1  # interval at which each thread checks whether the other one is running
 
 
 def prefetch(items: Iterator[T], n: int = 4) -> Generator[T]:
@@ -76,4 +76,4 @@ def _get(
             return ready.get(timeout=_POLL_SECONDS)
         except Empty:
             if not thread.is_alive() and ready.empty():
-                raise RuntimeError("the prefetching thread died") from None
+                raise RuntimeError("the prefetching thread ended unexpectedly") from None

@@ -36,12 +36,12 @@ OriginRow = tuple[int, Row]  # index of a corpus, and one of its rows
 def open_rows(source: "CorpusSource", languages: Languages) -> Iterator[OriginRow]:
     """Return an iterator over the rows of all corpora in `source`, with the index of each corpus.
 
-    The corpora are read one after the other. If they have tags or directions, one row is taken from
-    each corpus in turn, so that each block contains pairs from all of them.
+    Normally, the corpora are read one after the other. If a corpus has a tag or a direction, one
+    row is taken from each corpus in turn, so that each block contains pairs from all corpora.
     """
     if any(is_read_once(names) for names in source.corpora):
         raise DataError(
-            f"cannot stream {source}: it can be read only once, but each epoch must read it",
+            f"cannot stream {source}: it can be read only once, but every epoch reads it again",
             hint="save it to a file, or omit data.streaming",
         )
     opened = list(open_entries(source, languages))
@@ -120,7 +120,7 @@ def entry_infos(source: "CorpusSource", languages: Languages) -> tuple[EntryInfo
 
 
 def _usable(rows: list[OriginRow], max_length: int, infos: tuple[EntryInfo, ...]) -> Corpus:
-    """Return the pairs with text on both sides that can fit into `max_length` pieces."""
+    """Return the pairs in which both sides have text and can fit into `max_length` pieces."""
     limit = MAX_PIECE_LENGTH * max_length
     kept = [(i, row) for i, row in rows if _is_usable(row[0], limit) and _is_usable(row[1], limit)]
     source, target = ([replace_surrogates(row[side]) for _, row in kept] for side in (0, 1))

@@ -1,4 +1,4 @@
-"""Split text into words, and count the words of a corpus by their hashes."""
+"""Split text into words, and count the words of a corpus by hash."""
 
 import re
 import unicodedata
@@ -21,7 +21,7 @@ _SPACELESS = (
 )
 _HAS_SPACELESS = re.compile(f"[{_SPACELESS}]")
 _SPACELESS_PARTS = re.compile(f"[{_SPACELESS}]|[^{_SPACELESS}]+")
-_MAX_WORDS = 500_000  # distinct words to keep, most frequent first
+_MAX_WORDS = 500_000  # number of distinct words to keep: the most frequent ones
 _COMPACT_AT = 4 * _MAX_WORDS  # merge the counts when there are this many entries
 _HASH_BYTES = 8
 
@@ -73,12 +73,12 @@ class WordCounts:
         return len(self.hashes)
 
     def find(self, words: Iterable[str]) -> list[int]:
-        """Return the count of each word; 0 if it is not stored."""
+        """Return the count of each word, or 0 if it is not stored."""
         wanted = np.fromiter(map(hash_word, words), np.uint64)
         if not len(self.hashes):
             return [0] * len(wanted)
-        places = np.minimum(np.searchsorted(self.hashes, wanted), len(self.hashes) - 1)
-        found = np.where(self.hashes[places] == wanted, self.counts[places], 0)
+        positions = np.minimum(np.searchsorted(self.hashes, wanted), len(self.hashes) - 1)
+        found = np.where(self.hashes[positions] == wanted, self.counts[positions], 0)
         return [int(count) for count in found]
 
 
@@ -108,7 +108,7 @@ class WordCounter:
             self._compact(2 * _MAX_WORDS)
 
     def result(self) -> WordCounts:
-        """Return the counts."""
+        """Return the counts of the most frequent words."""
         self._compact(_MAX_WORDS)
         if not self._parts:
             return WordCounts(np.zeros(0, np.uint64), np.zeros(0, np.uint32))

@@ -1,4 +1,4 @@
-"""All corpus formats. Parse corpus names (`[FORMAT:]PATH[#SELECTION]`) and open corpora."""
+"""Corpus formats: parse corpus names (`[FORMAT:]PATH[#SELECTION]`) and open corpora."""
 
 import re
 from collections.abc import Sequence
@@ -47,7 +47,7 @@ __all__ = [
     "recognize_format",
 ]
 
-# Content is tested for the formats in this order: formats with magic bytes first, TSV last.
+# File content is matched against the formats in this order: magic bytes first, TSV last.
 FORMATS: tuple[CorpusFormat, ...] = (
     ParquetFormat(),
     ArrowFormat(),
@@ -93,7 +93,7 @@ def has_known_suffix(name: str) -> bool:
 
 
 def is_read_once(names: Sequence[str]) -> bool:
-    """Return whether a corpus can be opened only once: standard input or a pipe."""
+    """Return whether a corpus is standard input or a pipe, which can be opened only once."""
     paths = (
         names if len(names) == 2 else [_parse(name, UNKNOWN_LANGUAGES)[1].name for name in names]
     )
@@ -115,9 +115,9 @@ def _open_one(name: str, languages: Languages) -> OpenedCorpus:
 
 
 def _parse(name: str, languages: Languages) -> tuple[CorpusFormat | None, Location]:
-    """Return the format named by the prefix, or None, and the location.
+    """Return the format that the prefix specifies, or None without a prefix, and the location.
 
-    If a file with the entire name exists, the name has no prefix.
+    If `name` is an existing file, a colon in it does not separate a prefix.
     """
     path, selection = _split_selection(name)
     for existing, selected in ((name, ()), (path, selection)):
@@ -158,7 +158,7 @@ def _open_file(location: Location, format_: CorpusFormat | None) -> OpenedCorpus
     if location.opener and not format_.reads_streams:
         raise DataError(
             f"{location}: the format {format_.name} cannot be read from a pipe",
-            hint="save it to a file and pass the file",
+            hint="save the data to a file and pass the file",
         )
     opened = format_.open(location)
     return opened if opened.progress else replace(opened, progress=(location.progress,))
@@ -178,7 +178,7 @@ def recognize_format(location: Location) -> CorpusFormat:
             return format_
     raise DataError(
         f"{location}: cannot determine the format",
-        hint=f"pass two text files, SOURCE TARGET, or specify the format: tsv:{location.name}",
+        hint=f"pass two text files (SOURCE TARGET), or specify the format: tsv:{location.name}",
     )
 
 

@@ -1,4 +1,4 @@
-"""Zip archives, such as those from OPUS, which are read without extracting files to disk."""
+"""Zip archives, such as those from OPUS, read without extracting files to disk."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -52,10 +52,10 @@ class ZipFormat(CorpusFormat):
         chosen = _choose(members, location)
         for member in chosen:
             _check_member(member, location)
-        places = [_member_location(location, member) for member in chosen]
-        if len(places) == 2:
-            return _open_pair(places, location)
-        return replace(_open_member(places[0], location), files=location.files)
+        locations = [_member_location(location, member) for member in chosen]
+        if len(locations) == 2:
+            return _open_pair(locations, location)
+        return replace(_open_member(locations[0], location), files=location.files)
 
 
 def _members(location: Location) -> dict[str, ZipInfo]:
@@ -87,7 +87,7 @@ def _choose(members: dict[str, ZipInfo], location: Location) -> list[ZipInfo]:
     texts = [member for member in candidates if language_of_file(member.filename)]
     if pair := _by_language(texts, location.languages):
         return pair
-    others = [member for member in candidates if _format_suffix(member.filename)]
+    others = [member for member in candidates if _has_format_suffix(member.filename)]
     if len(others) == 1:
         return others
     is_known = location.languages.source and location.languages.target
@@ -118,7 +118,7 @@ def _is_ignored(name: str) -> bool:
 
 
 def _by_language(texts: Sequence[ZipInfo], languages: Languages) -> list[ZipInfo] | None:
-    """Return the source and target members; None if there is not exactly one of each."""
+    """Return the source and target members, or None if there is not exactly one of each."""
     pair = []
     for language in (languages.source, languages.target):
         codes = {language_of_file(member.filename) or "": member for member in texts}
@@ -132,7 +132,7 @@ def _by_language(texts: Sequence[ZipInfo], languages: Languages) -> list[ZipInfo
     return None
 
 
-def _format_suffix(name: str) -> bool:
+def _has_format_suffix(name: str) -> bool:
     """Return whether the name has the suffix of a format that can be read inside an archive."""
     from mtcli.data.formats import FORMATS
 
@@ -178,11 +178,11 @@ def _open_zip_member(
     return decompress(count_reads(read1, progress.add), [file, archive], label, "zip")
 
 
-def _open_pair(places: Sequence[Location], location: Location) -> OpenedCorpus:
-    source, target = places
-    names = [place.name.rpartition(", member ")[2] for place in places]
-    for place in places:
-        place.head()  # raises `DataError` for a damaged or empty member
+def _open_pair(members: Sequence[Location], location: Location) -> OpenedCorpus:
+    source, target = members
+    names = [member.name.rpartition(", member ")[2] for member in members]
+    for member in members:
+        member.head()  # raises `DataError` for a damaged or empty member
     languages = location.languages
     return OpenedCorpus(
         rows=_rows(source, target),

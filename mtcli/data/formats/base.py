@@ -1,7 +1,7 @@
 """Interface of the corpus formats.
 
 A corpus name is `[FORMAT:]PATH[#SELECTION]`. A format reads a corpus as rows. A row consists of a
-source line and one or more target lines; only test sets have more than one.
+source line and one or more target lines. Only test sets have more than one target line.
 """
 
 import re
@@ -30,7 +30,7 @@ _ROW_SIZE = 150  # typical bytes per pair; used to combine progress in rows and 
 
 @dataclass(frozen=True)
 class Languages:
-    """Language codes of a corpus; None if not known."""
+    """Language codes of a corpus. Unknown codes are None."""
 
     source: str | None = None
     target: str | None = None
@@ -49,7 +49,7 @@ class ReadProgress:
 
     @classmethod
     def in_rows(cls, n_rows: int | None) -> "ReadProgress":
-        """Return an object that counts rows instead of bytes."""
+        """Return a `ReadProgress` that counts rows instead of bytes."""
         return cls(n_rows, unit=_ROW_SIZE)
 
     def add(self, amount: int) -> None:
@@ -126,7 +126,7 @@ class Location:
 
 @dataclass(frozen=True)
 class OpenedCorpus:
-    """An open corpus. Its content is read only by iterating over `rows`."""
+    """An open corpus. Its content is read while the caller iterates over `rows`."""
 
     rows: Iterator[Row]
     descriptions: tuple[str, ...]  # for each file, how mtcli reads it
@@ -142,8 +142,8 @@ class CorpusFormat(ABC):
 
     name: ClassVar[str]  # prefix in corpus names, such as "tmx"
     suffixes: ClassVar[tuple[str, ...]] = ()  # file suffixes, such as (".tmx",)
-    reads_streams: ClassVar[bool] = True  # also reads standard input and archive members
-    reads_files: ClassVar[bool] = True  # the name is a path, and may be a glob
+    reads_streams: ClassVar[bool] = True  # whether it also reads standard input and archive members
+    reads_files: ClassVar[bool] = True  # whether the name is a path or a glob pattern
 
     def recognizes(self, location: Location, head: bytes) -> bool:
         """Return whether content that starts with `head` has this format."""
@@ -152,11 +152,11 @@ class CorpusFormat(ABC):
 
     @abstractmethod
     def open(self, location: Location) -> OpenedCorpus:
-        """Open one file or dataset, and read at most its start."""
+        """Return one file or dataset as an open corpus; read at most its start."""
 
 
 def join_lines(text: str) -> str:
-    """Replace each line break in a segment with a space."""
+    """Return a segment with each line break replaced by a space."""
     return _LINE_BREAK.sub(" ", text) if "\n" in text or "\r" in text else text
 
 

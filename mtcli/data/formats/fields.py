@@ -27,10 +27,10 @@ class FieldChoice:
 def choose_fields(
     names: Sequence[str], location: Location, nested: Sequence[str] = (), kind: str = "column"
 ) -> FieldChoice:
-    """Choose the source and target fields. `nested` lists the fields inside `translation`.
+    """Return the source and target fields. `nested` lists the fields inside `translation`.
 
-    In order of precedence, the choice is the selected fields, the fields named after the languages,
-    the fields called source and target, or the only two fields.
+    The candidates, in order of precedence, are the selected fields, the fields named after the
+    languages, the fields called source and target, and any two fields if there are no others.
     """
     choice = _selected(names, nested, location, kind)
     for candidates, is_nested in ((names, False), (nested, True)):
@@ -83,7 +83,7 @@ def named_pair(names: Sequence[str]) -> FieldChoice | None:
 
 
 def check_two(location: Location) -> tuple[str, str]:
-    """Return the two selected names; raise `DataError` if the selection has another number."""
+    """Return the two selected names; raise `DataError` if there are not exactly two."""
     if len(location.selection) != 2:
         raise DataError(
             f"{location}: the selection #{','.join(location.selection)} must have two names",

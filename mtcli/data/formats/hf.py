@@ -25,7 +25,7 @@ _TEXT_TYPES = ("string", "large_string", "string_view", "null")
 
 
 def import_datasets() -> Any:
-    """Import `datasets` without its progress bars and warnings."""
+    """Return the `datasets` module, with its progress bars and warnings disabled."""
     import datasets
     from huggingface_hub.utils.tqdm import disable_progress_bars
 
@@ -37,7 +37,7 @@ def import_datasets() -> Any:
 
 
 class _FileFormat(CorpusFormat):
-    """Base class for formats that consist of a single file."""
+    """Base class for formats that store a dataset in a single file."""
 
     reads_streams = False
     builder: ClassVar[str]  # name of a builder in the `datasets` package
@@ -168,7 +168,7 @@ class Selected:
 
 
 def split_selection(location: Location) -> Selected:
-    """Separate the split from the columns in a selection: a split, two columns, or both."""
+    """Return the split and the columns of a selection, which may name one or both."""
     n_names = len(location.selection)
     split = location.selection[0] if n_names in (1, 3) else ""
     return Selected(replace(location, selection=location.selection[bool(split) :]), split)
@@ -237,7 +237,7 @@ def _rows(
     while True:
         try:
             table = next(tables, None)
-        except Exception as error:  # raised by pyarrow, fsspec, datasets or HTTP
+        except Exception as error:  # from pyarrow, fsspec, datasets or an HTTP client
             raise _unreadable(location, error, f"row {number + 1:,}") from error
         if table is None:
             return

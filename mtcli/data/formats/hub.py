@@ -37,7 +37,7 @@ class HubFormat(CorpusFormat):
             features = features_of(dataset)
         except MtcliError:
             raise
-        except Exception as error:  # raised by datasets, huggingface_hub, fsspec or HTTP
+        except Exception as error:  # from datasets, huggingface_hub, fsspec or an HTTP client
             raise _hub_error(location, error) from error
         split = selected.split or "train"
         info = (builder.info.splits or {}).get(split)

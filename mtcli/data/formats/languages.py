@@ -32,7 +32,7 @@ def _normalized(code: str) -> str:
 
 
 def match_language(wanted: str, available: Sequence[str]) -> str | None:
-    """Return the code in `available` that equals `wanted`, or else a regional variant of it."""
+    """Return the code in `available` that equals `wanted`, else a regional variant, else None."""
     codes = {_normalized(code): code for code in reversed(available)}
     wanted = _normalized(wanted)
     if wanted in codes:
@@ -41,7 +41,7 @@ def match_language(wanted: str, available: Sequence[str]) -> str | None:
 
 
 def choose_languages(available: Sequence[str], languages: Languages) -> tuple[str, str] | None:
-    """Return the source and target codes in `available`; None if they are missing or ambiguous.
+    """Return the source and target codes in `available`, or None if missing or ambiguous.
 
     Unknown languages can be determined only if `available` contains exactly two codes. If both
     languages are unknown, the first code is the source and the second is the target.

@@ -102,8 +102,8 @@ def _parse(location: Location) -> Any:
     try:
         text = content.decode(encoding).removeprefix("\ufeff")
         _check_syntax(text, location)
-        # Use a file: polib splits a str also at U+2028 and similar characters, but a file only at
-        # line endings.
+        # Pass a file to polib: it splits a file only at line endings, but splits a str at
+        # U+2028 and similar characters as well.
         with NamedTemporaryFile("w", suffix=".po", encoding="utf-8", newline="") as file_for_polib:
             file_for_polib.write(text)
             file_for_polib.flush()
@@ -120,7 +120,7 @@ def _parse(location: Location) -> Any:
 
 
 def _check_syntax(text: str, location: Location) -> None:
-    """Raise `DataError` for a line that is neither a comment nor a string.
+    """Raise `DataError` for a line that is not a comment, a string, or a keyword with a string.
 
     polib would truncate such a line.
     """
@@ -132,5 +132,5 @@ def _check_syntax(text: str, location: Location) -> None:
 def _invalid(location: Location, line: str, reason: str) -> DataError:
     return DataError(
         f"{location}, line {line}: not valid PO ({reason or 'unexpected keyword'})",
-        hint="check it with `msgfmt --check`",
+        hint="check the file with `msgfmt --check`",
     )

@@ -43,7 +43,7 @@ class TextFormat(CorpusFormat):
 
 
 def expand_pair(name: str, languages: Languages) -> tuple[str, str] | None:
-    """Return the two file names for a name with braces or a common prefix; None if it has neither.
+    """Return the two file names for a name with braces or for a common prefix, otherwise None.
 
     A prefix requires both languages and two existing files.
     """
@@ -69,7 +69,7 @@ def is_glob(name: str) -> bool:
 
 
 def find_files(pattern: str) -> list[str]:
-    """Return the sorted files that match a pattern; return a name without wildcards unchanged."""
+    """Return the sorted files that match a pattern, or the name itself if it is not a pattern."""
     if not is_glob(pattern):
         return [pattern]
     path = Path(pattern)

@@ -78,7 +78,7 @@ def _read_start(location: Location) -> _Start:
 
 
 def _choose(start: _Start, location: Location) -> Languages:
-    """Return the languages to read; find unknown ones in the header and the first unit."""
+    """Return the languages to read, with unknown ones taken from the header and the first unit."""
     languages = location.languages
     if languages.source and languages.target:
         return languages
@@ -96,7 +96,7 @@ def _choose(start: _Start, location: Location) -> Languages:
 
 
 def _variants(unit: Element) -> dict[str, Element]:
-    """Return the first variant in each language of a unit."""
+    """Return the first variant of a unit in each language, by language code."""
     variants: dict[str, Element] = {}
     for item in unit:
         if local_name(item) == "tuv":

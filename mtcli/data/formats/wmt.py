@@ -46,7 +46,7 @@ class WmtTestSet:
 class WmtFormat(CorpusFormat):
     """A WMT test set: one XML file, or two SGML files (source and reference).
 
-    For an XML file, the selection lists translators. For an SGML source, it is the reference file.
+    The selection lists translators in an XML file, or names the reference file of an SGML source.
     """
 
     name = "wmt"
@@ -122,7 +122,7 @@ def _read_xml(location: Location) -> WmtTestSet:
         source.extend(segments.values())
         documents.extend([doc.get("id", "")] * len(segments))
     if not source:
-        raise DataError(f"{location} has no segments", hint="use a test set with references")
+        raise DataError(f"{location} has no segments", hint="use a WMT test set in XML")
     order = location.selection or tuple(references)
     references = {name: references[name] for name in order}
     return WmtTestSet(source, references, documents, languages, location.files)
@@ -182,13 +182,13 @@ def _wrong_references(
 
 def _unmatched(where: str, document: str, name: str) -> DataError:
     return DataError(
-        f"{where}: the segments of the document {document} differ between source and {name}",
+        f"{where}: in the document {document}, the source and {name} have different segments",
         hint="use the source and the reference from the same test set",
     )
 
 
 def _find_reference(location: Location) -> Location:
-    """Return the reference of an SGML source: the selected file, or the `ref` file next to it."""
+    """Return the reference of an SGML source: the selected file, or one in the same directory."""
     directory = location.path.parent
     if location.selection:
         name = location.selection[0]
@@ -206,7 +206,7 @@ def _find_reference(location: Location) -> Location:
     if len(found) != 1:
         listed = f" ({', '.join(path.name for path in found)})" if found else ""
         raise DataError(
-            f"{location}: found {len(found)} reference files next to it{listed}, expected 1",
+            f"{location}: found {len(found)} reference files in its directory{listed}, expected 1",
             hint=f"specify the reference: wmt:{location.name}#REFERENCE.sgm",
         )
     return replace(location, name=str(found[0]))
@@ -237,8 +237,8 @@ def _check_same_segments(
     source: tuple[Location, _Segments], target: tuple[Location, _Segments]
 ) -> None:
     """Raise `DataError` if a segment in one file is missing from the other."""
-    for (_, ours), (where, theirs) in ((source, target), (target, source)):
-        missing = next((key for key in ours if key not in theirs), None)
+    for (_, expected), (where, found) in ((source, target), (target, source)):
+        missing = next((key for key in expected if key not in found), None)
         if missing:
             raise DataError(
                 f"{where}: no segment {missing[1]} of the document {missing[0]}",

@@ -1,4 +1,4 @@
-"""XLIFF 1.2 and 2.0: the exchange format of translation tools."""
+"""XLIFF 1.2 and 2.0: an exchange format for translation tools."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -90,10 +90,10 @@ def _check_languages(start: _Start, location: Location) -> None:
     for wanted, found in ((languages.source, start.source), (languages.target, start.target)):
         if wanted and found and not match_language(wanted, [found]):
             raise DataError(
-                f"{location}, line {start.line:,}: translates {start.source} to "
+                f"{location}, line {start.line:,}: the file translates {start.source} to "
                 f"{start.target or '?'}, not {languages.source or '?'} to "
                 f"{languages.target or '?'}",
-                hint="set --source-lang and --target-lang, or omit the file",
+                hint="set --source-lang and --target-lang to its languages, or omit the file",
             )
 
 
@@ -113,4 +113,4 @@ def _rows(location: Location) -> Iterator[Row]:
             join_lines(inline_text(child(element, "target"))),
         )
     if not n_units:
-        raise DataError(f"{location} has no units", hint="export the file again")
+        raise DataError(f"{location} has no translation units", hint="export the file again")

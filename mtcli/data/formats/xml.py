@@ -1,4 +1,4 @@
-"""Read XML safely and incrementally, for the formats TMX, XLIFF and WMT."""
+"""Read XML safely and incrementally for the TMX, XLIFF and WMT formats."""
 
 import re
 from collections.abc import Collection, Iterator
@@ -95,7 +95,7 @@ def read_elements(
 
 
 def _events(location: Location) -> Iterator[tuple[str, Element]]:
-    """Yield the start and end events of the parser; convert its errors to `DataError`."""
+    """Yield the start and end events of the parser; raise its errors as `DataError`."""
     from defusedxml.common import EntitiesForbidden, ExternalReferenceForbidden
     from defusedxml.ElementTree import DefusedXMLParser, iterparse
 
@@ -117,8 +117,8 @@ def _events(location: Location) -> Iterator[tuple[str, Element]]:
         except (EntitiesForbidden, ExternalReferenceForbidden) as error:
             raise DataError(
                 f"{location}, line {builder.line:,}: the file declares or refers to XML entities",
-                hint="entities can exhaust the memory or read other files; replace them with their "
-                "text",
+                hint="replace the entities with their text; entities can exhaust the memory or "
+                "read other files",
             ) from error
         except (LookupError, ValueError) as error:  # raised by expat
             raise DataError(
@@ -136,11 +136,11 @@ class _LineTreeBuilder(TreeBuilder):
 
     @property
     def line(self) -> int:
-        """Line that the parser has reached."""
+        """Number of the line that the parser has reached."""
         return int(self.parser.CurrentLineNumber)
 
     def start(self, tag: str, attrs: dict[Any, Any], /) -> Element:
-        """Open an element."""
+        """Create an element and store its line."""
         element = super().start(tag, attrs)
         element.set(_LINE, str(self.line))
         return element

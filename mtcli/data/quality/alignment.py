@@ -21,11 +21,11 @@ from mtcli.data.quality.tokens import Array, Hashes, Tokens
 
 MAX_OFFSET = 8  # lines by which a passage can be shifted
 OFFSETS = range(-MAX_OFFSET, MAX_OFFSET + 1)
-MIN_PAIRS = 200  # fewer pairs are too few to learn from
+MIN_PAIRS = 200  # with fewer pairs, no model is learned
 
 _LEARNING_OFFSETS = range(-2, 3)  # offsets in the first round, before any shift is known
 _GROUP = 32  # lines that are assumed to have the same offset
-_MIN_GAIN = 16.0  # advantage over offset 0, in standard deviations summed over a group
+_MIN_GAIN = 16.0  # minimum advantage over offset 0, in standard deviations summed over a group
 _N_FEATURES = 3
 _MAX_LENGTH_DIFFERENCE = 1.5  # difference of logarithms
 _LENGTH_SMOOTHING = 5
@@ -36,13 +36,13 @@ _ROW_SHIFT, _HASH_SHIFT = np.uint64(40), np.uint64(24)
 
 @dataclass(frozen=True)
 class Passage:
-    """Consecutive source lines, and target lines that start up to `MAX_OFFSET` lines earlier."""
+    """Consecutive source lines and their target lines, with up to `MAX_OFFSET` lines of margin."""
 
     source: Tokens
     target: Tokens
     source_lengths: Array  # characters
     target_lengths: Array
-    before: int  # target lines before the one beside the first source line
+    before: int  # target lines in the margin before the first source line
 
     def slice(self, start: int, end: int) -> "Passage":
         """Return the passage of the source lines from `start` to `end`."""
@@ -76,7 +76,8 @@ class AlignmentModel:
         """Return the score of each source line with the target line at each offset."""
         features = _features(passage, self.folds[fold], self.length_shift)
         scores = features @ self.weights[:-1] + self.weights[-1]
-        filled: Floats = np.nan_to_num(scores, nan=0.0).astype(np.float32)  # blank: no evidence
+        # Blank lines get a score of 0 because they provide no evidence.
+        filled: Floats = np.nan_to_num(scores, nan=0.0).astype(np.float32)
         return filled
 
 
@@ -108,7 +109,7 @@ class _Learner:
         ]
         ratios = [_log_ratio(p, p.rows(0)) for p in passages]
         self._length_shift = float(np.median(np.concatenate(ratios)))
-        self.groups = [  # number of the passage, first line, last line
+        self.groups = [  # passage number, start line, end line
             (number, start, min(start + _GROUP, len(passage.source)))
             for number, passage in enumerate(passages)
             for start in range(0, len(passage.source), _GROUP)
@@ -195,7 +196,7 @@ def _features(passage: Passage, words: WordVectors, length_shift: float) -> Floa
 
 
 def _unrelated_features(passage: Passage, words: WordVectors, length_shift: float) -> Floats:
-    """Return the features of each line paired with a line half a passage away."""
+    """Return the features of each source line paired with a target line half a passage away."""
     n_lines = len(passage.source)
     sources = np.arange(n_lines)
     targets = passage.before + (sources + n_lines // 2) % n_lines
@@ -244,7 +245,7 @@ class _Comparison:
 
 
 def _rare_keys(tokens: Tokens, vocabulary: Vocabulary) -> Hashes:
-    """Return a key, made of row and hash, for each word without a vector."""
+    """Return a key that combines row and hash for each word without a vector."""
     is_rare = tokens.is_word & (vocabulary.ids(tokens) == 0)
     rows = tokens.rows[is_rare].astype(np.uint64)
     keys: Hashes = (rows << _ROW_SHIFT) | (tokens.hashes[is_rare] >> _HASH_SHIFT)

@@ -20,7 +20,8 @@ OnProgress = Callable[[str, int, float | None], None]  # activity, pairs done, c
 
 N_WORST = 20
 BAD_SCORE = -6.0  # pairs with this log-likelihood ratio or less are probably not translations
-_CONSEQUENCES = ("length_ratio", "numbers", "urls")  # not reported in misaligned passages
+# Kinds of findings that misalignment causes. They are not reported in misaligned passages.
+_CONSEQUENCES = ("length_ratio", "numbers", "urls")
 _MAX_LENGTH = 20_000  # characters; longer lines count as this long in the median
 
 
@@ -41,7 +42,7 @@ class Analysis:
 
 
 def analyze(pairs: StoredPairs, overlap: OverlapIndex | None, on_progress: OnProgress) -> Analysis:
-    """Analyze all pairs of a corpus."""
+    """Return the analysis of all pairs in a corpus."""
     on_progress("learning word associations", 0, None)
     collector = _Collector(len(pairs))
     for block in examine_blocks(Examiner(pairs, learn(pairs), overlap)):
@@ -108,13 +109,13 @@ class _Collector:
 
 
 def _new_scores(n_pairs: int) -> NDArray[np.float16]:
-    """Return an array in an unnamed file."""
+    """Return a new array [pairs, offsets] in an unnamed temporary file."""
     with TemporaryFile() as file:
         return np.memmap(file, np.float16, "w+", shape=(n_pairs, len(OFFSETS)))
 
 
 def _repeated(hashes: NDArray[np.uint64], is_counted: Mask) -> Array:
-    """Return the sorted rows whose hash also occurs in an earlier row."""
+    """Return the sorted rows whose hash occurs in an earlier row; skip rows not in `is_counted`."""
     rows = np.flatnonzero(is_counted)
     hashes = hashes[rows]
     order = np.argsort(hashes, kind="stable")
@@ -137,7 +138,7 @@ class _LengthCounter:
         self._longest = max(self._longest, int(lengths.max(initial=0)))
 
     def stats(self) -> LengthStats:
-        """Return the statistics."""
+        """Return the length statistics."""
         counts = self._counts.copy()
         counts[0] = 0
         sums = np.cumsum(counts)

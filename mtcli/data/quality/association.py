@@ -4,7 +4,7 @@ Words that occur in the same pairs get similar vectors. The vectors come from a 
 analysis of the co-occurrence counts, that is, from a truncated singular value decomposition of the
 standardized counts. A line and its translation then have similar sums of word vectors. Vectors
 learned on one half of the corpus (a fold) are applied to the other half. Otherwise, a misaligned
-passage would seem aligned to the vectors learned from it.
+passage would appear to be aligned according to vectors learned from it.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from mtcli.data.quality.tokens import Array, Hashes, Tokens
 _BUCKET_BITS = 20
 N_BUCKETS = 1 << _BUCKET_BITS
 _SHIFT = np.uint64(64 - _BUCKET_BITS)
-_MAX_WORDS = 2_000  # words per side that have a vector, most frequent first
+_MAX_WORDS = 2_000  # number of most frequent words per side that have a vector
 _MIN_COUNT = 3
 _MAX_LINE_TOKENS = 48  # tokens per line that are used to count co-occurrences
 _WIDTH = 64  # dimensions of the vectors
@@ -32,7 +32,7 @@ Doubles = NDArray[np.float64]
 
 
 def buckets(hashes: Hashes) -> Array:
-    """Return the upper bits of each hash."""
+    """Return the bucket of each hash: its upper bits."""
     return (hashes >> _SHIFT).astype(np.int64)
 
 
@@ -86,7 +86,7 @@ class WordVectors:
 
 @dataclass(frozen=True)
 class LinePairs:
-    """Row numbers of lines that are counted as pairs."""
+    """Row numbers of source and target lines that are treated as pairs."""
 
     source: Array
     target: Array

@@ -12,7 +12,7 @@ from mtcli.data.quality.stored_pairs import CheckedCorpus, StoredPairs, read_che
 
 N_EXAMPLES = 5
 _CONTEXT = 2  # lines before and after the start of a misaligned passage
-_MAX_PASSAGES = 5  # misaligned passages that are shown with their first lines
+_MAX_PASSAGES = 5  # maximum number of misaligned passages with examples
 
 
 def _ignore(*_: object) -> None:
@@ -36,7 +36,7 @@ def check_corpus(
     languages: Languages = UNKNOWN_LANGUAGES,
     on_progress: OnProgress = _ignore,
 ) -> Check:
-    """Check a corpus in any format, given as one name or two text files.
+    """Return the check of a corpus in any format, given as one name or two text files.
 
     `against` lists test sets whose pairs must not occur in the corpus.
     """
@@ -110,7 +110,7 @@ def _misaligned(pairs: StoredPairs, segments: Sequence[Segment]) -> Iterator[Fin
 
 
 def _describe_segment(segment: Segment, n_pairs: int) -> str:
-    """Return a line that says where the translations of a misaligned passage are."""
+    """Return a line that describes a misaligned passage and locates its translations."""
     place = f"lines {segment.start + 1:,} to {segment.end:,}"
     if segment.end == n_pairs:
         place = f"from line {segment.start + 1:,} to the end"
@@ -126,7 +126,7 @@ def _describe_segment(segment: Segment, n_pairs: int) -> str:
 
 
 def _row_findings(pairs: StoredPairs, analysis: Analysis) -> Iterator[Finding]:
-    """Yield findings about single pairs."""
+    """Yield findings about individual pairs."""
     for kind in KINDS:
         rows = analysis.rows.get(kind, ())
         if len(rows):

@@ -41,7 +41,7 @@ class Knowledge:
     alignment: AlignmentModel | None
 
     def folds(self, start: int, end: int) -> Array:
-        """Return the fold of each row."""
+        """Return the fold of each row from `start` to `end`."""
         return fold_of(np.arange(start, end), self.chunk)
 
 
@@ -115,7 +115,7 @@ class _SampledSide:
         return self._outer[number]
 
     def sample(self, folds: Array) -> SideSample:
-        """Return the sample from which the language is learned; it ignores the margins."""
+        """Return the sample for learning the language, without the margins."""
         is_first = np.zeros(len(self._lines), bool)
         all_folds = np.zeros(len(self._lines), np.int64)
         inner = np.concatenate([np.arange(*span) for span in self._inner])
@@ -145,7 +145,7 @@ class Examiner:
     overlap: OverlapIndex | None = None
 
     def examine(self, block: tuple[int, int]) -> BlockResult:
-        """Examine the rows of a block."""
+        """Return the results for a block, given its start and end row."""
         start, end = block
         low, high = max(0, start - MAX_OFFSET), min(len(self.pairs), end + MAX_OFFSET)
         source_lines, margin_lines = self.pairs.sources[start:end], self.pairs.targets[low:high]
@@ -179,7 +179,7 @@ class Examiner:
     def _scores(
         self, source: Side, margin_lines: Sequence[str], start: int, low: int
     ) -> Floats | None:
-        """Return the alignment scores; each row is scored with a model of the other fold."""
+        """Return the alignment scores. Each row is scored with a model from the other fold."""
         model = self.knowledge.alignment
         if model is None:
             return None

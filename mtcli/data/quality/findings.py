@@ -18,7 +18,7 @@ class Kind:
     title: str  # description after the unit; may be empty
     weight: float
     advice: str
-    is_problem: bool = True  # False: a note, which --fix ignores and the exit code does not reflect
+    is_problem: bool = True  # False for a note, which affects neither --fix nor the exit code
 
 
 _LEAK = "Remove them from the training data: they would make the test score too high."
@@ -28,7 +28,7 @@ KINDS = {
         Kind(
             "unequal",
             "line",
-            "without a partner: one side is longer than the other",
+            "without a counterpart: one side is longer than the other",
             1e9,
             "Insert the missing lines, or delete the extra ones; misaligned lines are listed "
             "below. --fix writes only complete pairs.",
@@ -162,7 +162,7 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Example:
-    """A pair with its line number, and with a note (`detail`) if the problem is not obvious."""
+    """A pair and its line number. `detail` is a note if the problem is not obvious."""
 
     line: int
     source: str
@@ -171,7 +171,7 @@ class Example:
 
     @classmethod
     def of(cls, row: int, pair: tuple[str, str], detail: str = "") -> "Example":
-        """Return a printable example: cut long lines and replace control characters."""
+        """Return a printable example: truncate long lines and replace control characters."""
         source, target = (clip_text(line, _MAX_CHARACTERS) for line in pair)
         return cls(row + 1, source, target, detail)
 
@@ -217,7 +217,8 @@ class LengthStats:
     histogram: tuple[int, ...]  # number of lines in each class of `LENGTH_CLASSES`
 
 
-LENGTH_CLASSES = (10, 20, 30, 50, 70, 100, 150, 200, 300, 500, 1000)  # upper limits; then "over"
+# Upper limits of the length classes. Longer lines form another class.
+LENGTH_CLASSES = (10, 20, 30, 50, 70, 100, 150, 200, 300, 500, 1000)
 
 
 def length_class_labels() -> list[str]:
@@ -277,7 +278,7 @@ class CheckResult:
 
 @dataclass(frozen=True)
 class FixResult:
-    """Files of a cleaned corpus."""
+    """Files of a cleaned corpus, and the numbers of kept, removed and changed pairs."""
 
     source: Path
     target: Path

@@ -21,7 +21,7 @@ from mtcli.reporting.messages import strip_control
 
 _ROWS_AT_ONCE = 10_000
 _MARGIN = 2  # lines to remove before and after a boundary, whose position is not exact
-_CHANGED = "control"  # the only finding that changes lines instead of removing pairs
+_CHANGED = "control"  # the only kind of finding for which lines are changed, not removed
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class _Selection:
 
 @dataclass(frozen=True)
 class Removal:
-    """Line numbers of a removed or changed pair or line, and the reason."""
+    """Rows of a removed or changed pair, or of a removed line, and the reason."""
 
     source: int | None
     target: int | None
@@ -96,7 +96,7 @@ def fix_corpus(check: Check, out: Path, on_progress: OnProgress) -> FixResult:
 
 
 def _remove(selection: _Selection, analysis: Analysis) -> tuple[_Selection, list[Removal]]:
-    """Return the selection without problematic pairs, or only realign it if it is misaligned."""
+    """Return the remaining selection and the removals. Only realign a misaligned selection."""
     if analysis.misaligned:
         return _realigned(selection, analysis.segments)
     is_kept = np.ones(len(selection.sources), bool)
@@ -115,7 +115,7 @@ def _remove(selection: _Selection, analysis: Analysis) -> tuple[_Selection, list
 def _realigned(
     selection: _Selection, segments: Iterable[Segment]
 ) -> tuple[_Selection, list[Removal]]:
-    """Return the pairs that result from the segments; each line occurs in at most one pair."""
+    """Return the realigned pairs and the removed lines. A line occurs in at most one pair."""
     n_pairs = len(selection.sources)
     sources, targets = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     next_target = 0

@@ -1,9 +1,9 @@
 """Lines in the wrong language, found with character statistics from the corpus itself.
 
-A line is in the wrong language in one of two cases. Either its letter trigrams fit the other side
-of the corpus much better than its own side, or they fit a group of lines in a third language. Such
-a group has its own trigrams, and its words rarely occur outside the group. Statistics from one half
-of the corpus (a fold) are applied to the other half.
+A line counts as being in the wrong language in two cases: its letter trigrams fit the other side of
+the corpus much better than its own side, or they fit a group of lines in a third language. Such a
+group has distinctive trigrams, and its words rarely occur outside the group. Statistics from one
+half of the corpus (a fold) are applied to the other half.
 """
 
 import math
@@ -20,19 +20,19 @@ _N_TRIGRAMS = 1 << _BITS
 _FACTORS = tuple(map(np.uint64, (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9)))
 _PRIOR_TRIGRAMS = 2_000.0  # weight of whole-corpus statistics in each model
 _MIN_TRIGRAMS = 15  # lines with fewer trigrams are not judged
-_MIN_GROUP_LINES = 10  # lines in a third language, in the sample
-_MAX_GROUP_SHARE = 0.2  # a third language is a minority
+_MIN_GROUP_LINES = 10  # minimum number of sampled lines in a third language
+_MAX_GROUP_SHARE = 0.2  # maximum share of lines in a third language
 _N_ROUNDS = 5
 _CANDIDATE_SHARE = 0.02  # share of lines in the initial group: those with the worst fit
 _MIN_RATIO = 0.3  # nats per trigram by which a third language must fit better than this side
 _MIN_SIDE_RATIO = 0.5  # the same for the language of the other side
-_MAX_KNOWN_SHARE = 0.8  # known words in a foreign line, relative to the average line
+_MAX_KNOWN_SHARE = 0.8  # share of known words in a foreign line, relative to the average
 _MAX_GROUP_KNOWN_SHARE = 0.6  # the same for the mean of a group
-_MIN_NEW_WORDS = 40  # distinct words in a third language
-# Natural text of n words has at least this factor times the square root of n distinct words (Heaps'
-# law). Sentences generated from a template have fewer.
+_MIN_NEW_WORDS = 40  # minimum number of distinct words in a third language
+# A natural text of n words has at least FACTOR * sqrt(n) distinct words (Heaps' law). Sentences
+# generated from a template have fewer.
 _HEAPS_FACTOR, _TEMPLATE_FACTOR = 3.0, 4.0
-_MIN_KNOWN_COUNT = 2  # occurrences that make a word known
+_MIN_KNOWN_COUNT = 2  # minimum number of occurrences of a known word
 
 Mask = NDArray[np.bool_]
 
@@ -50,7 +50,7 @@ class Trigrams:
         """Return the letter trigrams of each line; all other characters count as spaces."""
         is_letter = text.is_letter
         is_kept = is_letter.copy()
-        is_kept[1:] |= is_letter[:-1]  # one space after each word
+        is_kept[1:] |= is_letter[:-1]  # keep one space after each word
         is_kept[text.line_ends] = True
         letters = np.where(is_letter, text.codes, ord(" "))[is_kept].astype(np.uint64)
         is_end = np.zeros(len(text.codes), bool)
@@ -91,13 +91,13 @@ class FoldTables:
 
 @dataclass(frozen=True)
 class SideLanguage:
-    """Language of one side of a corpus."""
+    """Model of the language on one side of a corpus."""
 
     folds: tuple[FoldTables, FoldTables]
     known: "KnownWords"
 
     def find_wrong(self, trigrams: Trigrams, tokens: Tokens, folds: Array) -> Mask:
-        """Return whether each line is in the wrong language."""
+        """Return a mask of the lines in the wrong language."""
         n_trigrams = np.maximum(trigrams.counts, 1)
         is_wrong = np.zeros(len(trigrams), bool)
         for fold, tables in enumerate(self.folds):
@@ -149,7 +149,7 @@ class SideSample:
 
 
 def learn_languages(source: SideSample, target: SideSample) -> tuple[SideLanguage, SideLanguage]:
-    """Return the languages of both sides."""
+    """Return a language model for each side."""
     counts = [side.trigrams.histogram(side.is_first) for side in (source, target)]
     prior = (counts[0] + counts[1] + 0.5) / (counts[0].sum() + counts[1].sum() + 0.5 * _N_TRIGRAMS)
     return (
@@ -166,7 +166,7 @@ def _log_probabilities(counts: Doubles, prior: Doubles) -> Floats:
 
 
 class _SideLearner:
-    """Learns the language of one side of the corpus, and whether the side has a third language."""
+    """Learns the language of one side, and detects lines in a third language."""
 
     def __init__(self, side: SideSample, prior: Doubles, other_side: Floats) -> None:
         self.side = side
@@ -176,7 +176,7 @@ class _SideLearner:
         self._is_long = side.is_first & (side.trigrams.counts >= _MIN_TRIGRAMS)
 
     def language(self) -> SideLanguage:
-        """Return the language of this side."""
+        """Return the language model of this side."""
         nothing = np.zeros(len(self.side.trigrams), bool)
         # Lines in the language of the other side cannot be in a third language.
         self._is_long = self._is_long & (
@@ -212,7 +212,7 @@ class _SideLearner:
 
         The search starts with the lines that fit this side worst. It alternates between learning
         the trigrams of the group and assigning lines to the group. Lines on one topic can also form
-        a group, so the search then keeps only lines with many unknown words and repeats the rounds.
+        a group, so the search then keeps only lines with many unknown words and alternates again.
         """
         nothing = np.zeros(len(self.side.trigrams), bool)
         n_lines = int(self._is_long.sum())
@@ -237,7 +237,7 @@ class _SideLearner:
         return group if len(np.unique(words)) >= n_natural else nothing
 
     def _new_words(self, group: Mask) -> tuple[Array, Array]:
-        """Return the words in a group that are not known outside it, and their rows."""
+        """Return the words in a group that are unknown outside the group, and their rows."""
         tokens = self.side.tokens
         is_inside = tokens.is_word & group[tokens.rows]
         words, rows = buckets(tokens.hashes[is_inside]), tokens.rows[is_inside]
@@ -271,9 +271,10 @@ class _SideLearner:
         return KnownWords.of(self.side.tokens, self.side.is_first & ~group).shares(self.side.tokens)
 
     def _ratios(self, lines: Mask, others: Mask) -> Doubles:
-        """Return, for each line, the mean difference between two learned log-probabilities.
+        """Return, for each line, the mean log-probability ratio of its trigrams.
 
-        If `others` is empty, return the mean log-probability learned from `lines`.
+        The ratio compares probabilities learned from `lines` with those learned from `others`. If
+        `others` is empty, return the mean log-probability learned from `lines`.
         """
         ratios = np.zeros(len(lines))
         for fold in (0, 1):

@@ -13,8 +13,8 @@ from mtcli.data.quality.tokens import Array, Hashes, TextBlock, Tokens, mix, tok
 
 MIN_SIMILARITY = 0.8  # twice the number of matching words, divided by the words in both lines
 _MIN_WORDS = 5  # lines with fewer words are compared only by their letters
-_MIN_SHORT = 20  # characters; below this, both sides of a pair must be identical
-_MAX_LINES = 20  # a word pair in more test lines than this is not indexed
+_MIN_CHARACTERS = 20  # if a line has fewer, both sides of a pair must be identical
+_MAX_LINES = 20  # word pairs in more test lines than this are not indexed
 _MIN_SHARE = 0.4  # share of a test line's indexed word pairs that a similar line must contain
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
@@ -34,14 +34,14 @@ class OverlapIndex:
         pairs = [pair for pair in pairs if pair[0].strip() and pair[1].strip()]
         self._pairs = {(source.strip(), target.strip()) for source, target in pairs}
         self._long = tuple(
-            {line for line in map(str.strip, side) if len(line) >= _MIN_SHORT}
+            {line for line in map(str.strip, side) if len(line) >= _MIN_CHARACTERS}
             for side in zip(*pairs, strict=True)
         ) or (set(), set())
         self._letters = NearCopyIndex(pairs)
         self._sides = [_SimilarLines([pair[side] for pair in pairs]) for side in (0, 1)]
 
     def find(self, block: PairBlock, source: Tokens, target: Tokens) -> Overlap:
-        """Find the overlap of a block with the test sets."""
+        """Return the overlap of a block with the test sets."""
         exact = np.fromiter(map(self._is_exact, block.sources, block.targets), bool, len(block))
         near = self._letters.find(block)
         near |= self._sides[0].find(block.sources, source)
@@ -55,7 +55,7 @@ class OverlapIndex:
 
 
 class _SimilarLines:
-    """Index of lines by word pairs: two consecutive words that occur in few of the lines."""
+    """Index of lines by their rare word pairs. A word pair is two consecutive words."""
 
     def __init__(self, lines: list[str]) -> None:
         self._lines = lines
@@ -76,7 +76,7 @@ class _SimilarLines:
         self._n_rare = np.bincount(rows[np.repeat(is_rare, counts)], minlength=max(1, len(lines)))
 
     def find(self, lines: Sequence[str], tokens: Tokens) -> Mask:
-        """Return whether each line is similar to an indexed line."""
+        """Return a mask of the lines that are similar to an indexed line."""
         found = np.zeros(len(lines), bool)
         if not len(self._keys):
             return found
@@ -90,7 +90,7 @@ class _SimilarLines:
         return found
 
     def _candidates(self, places: Array, rows: Array, n_pairs: Array) -> Iterable[tuple[int, int]]:
-        """Return the rows of lines and indexed lines that share many rare word pairs."""
+        """Return the rows of each line and indexed line that share many rare word pairs."""
         counts = self._counts[places]
         first = np.repeat(self._starts[places] - (np.cumsum(counts) - counts), counts)
         others = self._rows[first + np.arange(counts.sum())]
@@ -106,7 +106,7 @@ _NO_ROWS = np.zeros(0, np.int64)
 
 
 def _word_pairs(tokens: Tokens) -> tuple[Hashes, NDArray[np.int64]]:
-    """Return a hash of every two consecutive words in a line, and the row of the line."""
+    """Return a hash of each word pair, and the row of its line."""
     hashes, rows = tokens.hashes[tokens.is_word], tokens.rows[tokens.is_word]
     is_same_line = rows[1:] == rows[:-1]
     return mix(hashes[:-1] * _FACTOR + hashes[1:])[is_same_line], rows[1:][is_same_line]

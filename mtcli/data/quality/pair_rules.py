@@ -1,7 +1,6 @@
-"""Findings about single pairs, based on the rules of the training filters.
+"""Findings about individual pairs, based on the rules of the training filters.
 
-The rules are slow, so fast array operations and searches over whole blocks first rule out most
-lines.
+The rules are slow, so faster operations on whole blocks first exclude most lines.
 """
 
 import re
@@ -23,9 +22,9 @@ MIN_SCRIPT_SHARE = 0.5  # share of a line's letters that must be in an expected 
 _MIN_SIDE_SCRIPT_SHARE = 0.1  # share of all letters; rarer scripts are unexpected on that side
 _MIN_FOREIGN_LETTERS = 3  # a formula with one Greek letter is not in the wrong script
 _SCRIPT_CHARACTERS = 200  # characters per line that are used to find the scripts of a side
-_MAX_PHRASE = 4  # words, as in the filter
+_MAX_PHRASE = 4  # maximum number of words in a repeated phrase, as in the filter
 
-# Control characters except tab, line separators, and byte order marks inside text.
+# Control characters (except tab and LF), line separators, and byte order marks inside text.
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ufeff]")
 _DIGIT = re.compile(r"\d")
 _ADDRESS = re.compile(r"://|@|www\.")
@@ -85,7 +84,7 @@ def _has_letters(source: str, _: str) -> bool:
 
 
 def _confirmed(mask: Mask, block: PairBlock, test: Callable[[str, str], bool]) -> Mask:
-    """Return the pairs in `mask` for which `test` is true."""
+    """Return a mask of the pairs in `mask` for which `test` is true."""
     confirmed = np.zeros(len(mask), bool)
     for row in np.flatnonzero(mask).tolist():
         confirmed[row] = test(block.sources[row], block.targets[row])
@@ -93,7 +92,7 @@ def _confirmed(mask: Mask, block: PairBlock, test: Callable[[str, str], bool]) -
 
 
 def _by_rule(name: str, threshold: object, block: PairBlock, candidates: Mask) -> Mask:
-    """Return the candidates that the filter `name` would drop."""
+    """Return a mask of the candidates that the filter `name` would drop."""
     rows = np.flatnonzero(candidates)
     found = np.zeros(len(block), bool)
     if len(rows):
@@ -104,7 +103,7 @@ def _by_rule(name: str, threshold: object, block: PairBlock, candidates: Mask) -
 
 
 def _rows_with(pattern: re.Pattern[str], sides: Sequence[Side]) -> Mask:
-    """Return the pairs in which at least one side contains `pattern`."""
+    """Return a mask of the pairs in which at least one side matches `pattern`."""
     found = np.zeros(len(sides[0].lines), bool)
     for side in sides:
         text = "\n".join(side.lines)
@@ -126,7 +125,7 @@ def _repeated_characters(block: PairBlock, sides: Sequence[Side]) -> Mask:
 
 
 def _repeated_words(block: PairBlock, sides: Sequence[Side]) -> Mask:
-    """Find lines that repeat a phrase: preselect them by word hashes, then apply the filter."""
+    """Return a mask of pairs that repeat a phrase. Preselect them by word hash."""
     candidates = np.zeros(len(block), bool)
     for side in sides:
         hashes, rows = side.tokens.hashes, side.tokens.rows

@@ -12,7 +12,7 @@ from mtcli.data.quality.stored_pairs import StoredPairs
 
 MIN_PAIRS = 1_000  # smaller corpora are not checked; training warns about their size
 _SAMPLE_PAIRS = 4_000
-_PASSAGE = 500  # consecutive pairs, so that shifts can be found
+_PASSAGE = 500  # pairs per passage; they are consecutive, so that shifts can be found
 _MIN_SHARE = 0.01  # share of the sampled pairs; only `mtcli check` reports rarer problems
 
 
@@ -47,4 +47,4 @@ def _warnings(analysis: Analysis, rows: NDArray[np.int64]) -> Iterator[str]:
         n_found = len(analysis.rows.get(kind.name, ()))
         if kind.is_problem and n_found >= _MIN_SHARE * analysis.n_pairs:
             share = n_found / analysis.n_pairs
-            yield f"warning: about {share:.0%} of the corpus: {kind.unit}s {kind.title}"
+            yield f"warning: about {share:.0%} of the corpus consists of {kind.unit}s {kind.title}"

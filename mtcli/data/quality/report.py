@@ -1,4 +1,4 @@
-"""HTML report of a check."""
+"""HTML report on a corpus check."""
 
 from mtcli.data.quality.findings import CheckResult, LengthStats, length_class_labels
 from mtcli.data.quality.text import summary
@@ -9,7 +9,7 @@ _TEMPLATE = "check.html.j2"
 
 
 def check_page(result: CheckResult) -> str:
-    """Return a page with statistics, findings and the worst pairs."""
+    """Return an HTML page with statistics, findings and the worst pairs."""
     return render_page(
         _TEMPLATE,
         {

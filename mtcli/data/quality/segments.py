@@ -34,7 +34,7 @@ class Segment:
 
     @property
     def is_aligned(self) -> bool:
-        """Whether each line is next to its translation."""
+        """Whether each line has the same line number as its translation."""
         return self.offset == 0
 
 
@@ -132,7 +132,7 @@ def _accepted(segment: Segment, scores: Scores) -> Segment:
 
 
 def _merged(segments: list[Segment]) -> list[Segment]:
-    """Merge consecutive segments that have the same offset."""
+    """Return `segments`, with consecutive segments of the same offset merged."""
     merged: list[Segment] = []
     for segment in segments:
         if merged and merged[-1].offset == segment.offset:

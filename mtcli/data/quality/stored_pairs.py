@@ -11,9 +11,9 @@ from mtcli.data.line_store import LineStore, aligned_blocks
 from mtcli.data.lines import BYTE_ORDER_MARK, UnequalLinesError
 from mtcli.errors import DataError
 
-OnRead = Callable[[int], None]  # number of pairs read so far
+OnRead = Callable[[int], None]  # called with the number of pairs read so far
 
-_LINE_FORMATS = (": two text files", ": TSV", ": JSON Lines")  # as in file descriptions
+_LINE_FORMATS = (": two text files", ": TSV", ": JSON Lines")  # as they appear in file descriptions
 _READ_SIZE = 1 << 20
 
 
@@ -39,7 +39,7 @@ class StoredPairs:
 
     @classmethod
     def of(cls, rows: Iterable[Row], on_read: OnRead = lambda _: None) -> "StoredPairs":
-        """Store the source and target of each row."""
+        """Return a store that contains the source and target of each row."""
         sources, targets = LineStore(), LineStore()
         starts = []
         for block in aligned_blocks(rows):
@@ -59,7 +59,7 @@ class StoredPairs:
         return zip(self.sources, self.targets, strict=True)
 
     def pair(self, row: int) -> tuple[str, str]:
-        """Return one pair."""
+        """Return the pair with the given row number."""
         return self.sources[row], self.targets[row]
 
 
@@ -104,7 +104,7 @@ def _until_unequal(rows: Iterable[Row], errors: list[UnequalLinesError]) -> Iter
 
 
 def _find_marks(opened: OpenedCorpus) -> Iterator[FileMarks]:
-    """Yield the marks of files in line-based formats; skip files without marks."""
+    """Yield the marks of each file in a line-based format; skip files without marks."""
     if not any(kind in text for text in opened.descriptions for kind in _LINE_FORMATS):
         return
     for path in opened.files:

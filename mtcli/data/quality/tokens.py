@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 _STEM = 6  # characters at the start of a word that are hashed: most inflected forms share them
-_TABLE_SIZE = 0x30000  # code points in the table of kinds; higher ones use its last entry
+_TABLE_SIZE = 0x30000  # code points in the table of kinds; higher code points use the last entry
 OTHER, WORD, MARK, UNSPACED = range(4)  # kinds of characters; MARK is punctuation or a symbol
-MAX_CHARACTERS = 2_000  # characters at the start of a line that are used
+MAX_CHARACTERS = 2_000  # only this many characters of a line are used
 # Scripts without spaces between words: first and last code point.
 _UNSPACED_RANGES = (
     (0x0E00, 0x0EFF),  # Thai, Lao
@@ -70,7 +70,7 @@ def mix(values: Hashes) -> Hashes:
 
 @dataclass(frozen=True)
 class TextBlock:
-    """Lines as arrays of characters, in lower case and cut to `MAX_CHARACTERS`."""
+    """Lines as arrays of characters, in lower case and truncated to `MAX_CHARACTERS`."""
 
     codes: NDArray[np.uint32]  # code points; each line is followed by LF
     kinds: NDArray[np.uint8]  # OTHER, WORD, MARK or UNSPACED
