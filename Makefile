@@ -5,7 +5,7 @@ DEMO = runs/demo
 
 PYTEST = $(BIN)/python -m pytest -n auto --dist worksteal
 
-# Environment variables that restrict the libraries to AVX2, and to code without AVX.
+# Environment variables that restrict the libraries to AVX2 (AVX2) or to code without AVX (GENERIC).
 AVX2 = ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2 ONEDNN_MAX_CPU_ISA=AVX2 \
 	CT2_FORCE_CPU_ISA=AVX2 CT2_USE_MKL=0
 GENERIC = ATEN_CPU_CAPABILITY=default MKL_ENABLE_INSTRUCTIONS=SSE4_2 ONEDNN_MAX_CPU_ISA=SSE41 \
@@ -16,8 +16,8 @@ GENERIC = ATEN_CPU_CAPABILITY=default MKL_ENABLE_INSTRUCTIONS=SSE4_2 ONEDNN_MAX_
 help:
 	@echo "make demo      install mtcli, then train, translate and evaluate (about 5 minutes)"
 	@echo "make test      run the tests (about 5 minutes)"
-	@echo "make test-all  also run the long tests, and the cpu tests as two other CPUs"
-	@echo "make lint      check style and types with ruff and mypy"
+	@echo "make test-all  also run the long tests, and the CPU tests with AVX2 and without AVX"
+	@echo "make lint      check the style, types and spelling"
 	@echo "make clean     delete .venv, runs and all caches"
 
 .venv/core: pyproject.toml

@@ -1,6 +1,6 @@
 """Neural machine translation: train, translate, evaluate."""
 
-TYPE_CHECKING = False  # not from typing: Ctrl-C during that import would print a traceback
+TYPE_CHECKING = False  # do not import typing: Ctrl-C during the import would print a traceback
 if TYPE_CHECKING:
     from mtcli.config.metrics import MetricOptions, TestOptions
     from mtcli.config.search import EngineOptions, SearchOptions

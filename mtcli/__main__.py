@@ -5,7 +5,7 @@ import sys
 
 
 def main() -> None:
-    """Run the command line."""
+    """Run the `mtcli` command."""
     try:
         _silence_early_interrupts()
         from mtcli.cli import app
@@ -30,7 +30,7 @@ def main() -> None:
 
 
 def _silence_early_interrupts() -> None:
-    """Install a handler that ends the process without a traceback if Ctrl-C arrives during imports.
+    """Install a handler that ends the process without a traceback on Ctrl-C during imports.
 
     A KeyboardInterrupt inside an import is not reliable: extension modules replace it with other
     errors, and Python ignores it in import callbacks.
@@ -48,7 +48,8 @@ def _silence_early_interrupts() -> None:
 
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, handle)
-        atexit.register(signal.signal, signal.SIGINT, signal.SIG_DFL)  # no traceback at exit
+        # Ctrl-C during exit must not print a traceback, either.
+        atexit.register(signal.signal, signal.SIGINT, signal.SIG_DFL)
 
 
 def _is_distributed() -> bool:

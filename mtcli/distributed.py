@@ -88,7 +88,7 @@ class Processes:
 
     def _wait_for(self, ranks: Sequence[int]) -> None:
         """Wait without a time limit until all processes in `ranks` have called this method."""
-        number = next(_WAITS)  # the same in all processes
+        number = next(_WAITS)  # the number of this call, which is the same in all processes
         store = _STORES[-1]
         if self.rank in ranks:
             store.set(f"wait {number} rank {self.rank}", "done")
@@ -98,7 +98,7 @@ class Processes:
     def gather_to_first(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the full tensors in CPU memory on rank 0, and an empty dict on other ranks.
 
-        All processes must call this, because sharded tensors are gathered one by one.
+        All processes must call this method, because each of them holds a part of sharded tensors.
         """
         full_tensors = ((name, unshard(tensor)) for name, tensor in tensors.items())
         return {name: tensor.cpu() for name, tensor in full_tensors if self.is_first}
@@ -142,9 +142,10 @@ _GROUPS: list[object] = []
 
 
 def unshard(tensor: Tensor) -> Tensor:
-    """Return the full tensor if `tensor` is sharded (FSDP), else `tensor`; call in all processes.
+    """Return the full tensor if `tensor` is sharded (FSDP), else `tensor` itself.
 
-    In torch 2.13, `full_tensor` occasionally crashes with gloo while it waits for other ranks.
+    All processes must call this function. It avoids `full_tensor`, which in torch 2.13 occasionally
+    crashes with gloo while it waits for other ranks.
     """
     if not isinstance(tensor, DTensor):
         return tensor
@@ -184,7 +185,7 @@ def local_rank() -> int:
 
 @contextmanager
 def processes(device: torch.device) -> Iterator[Processes]:
-    """Run the block in the process group that torchrun started, or in a single process."""
+    """Run the block in the process group; without torchrun or `--processes`, it has one process."""
     if not is_distributed():
         yield SINGLE
         return

@@ -5,7 +5,7 @@ COPY_AGAIN = "copy the model again from an intact source, or retrain it with --f
 
 
 class MtcliError(Exception):
-    """An error that the user can fix; `hint` says how."""
+    """An error that the user can fix; `hint` explains how."""
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)

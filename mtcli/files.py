@@ -37,7 +37,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
             raise
         raise CheckpointError(
             f"cannot write {path}: {error.strerror or error}",
-            hint=f"check that {path.parent} is a writable directory and the disk is not full",
+            hint=f"check that {path.parent} is a writable directory and that the disk is not full",
         ) from error
 
 

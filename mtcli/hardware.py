@@ -1,7 +1,7 @@
 """Hardware that this process may use: cores, memory, GPU, speed, and torch devices.
 
-Cores and memory respect the limits of a container. This module imports torch only in the functions
-that need it, because planning and CTranslate2 run without torch.
+Core counts and memory sizes respect the limits of a container. This module imports torch only in
+the functions that need it, because planning and CTranslate2 run without torch.
 """
 
 import ctypes
@@ -37,12 +37,12 @@ _GPU_QUERY_TIMEOUT = 2.0  # seconds
 _MEBIBYTE = 2**20
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # parameter names of mallopt, from glibc's malloc.h
-_MMAP_THRESHOLDS = (2**30, 2**25)  # the preferred value, and the maximum that older glibc allows
+_MMAP_THRESHOLDS = (2**30, 2**25)  # the preferred value, and the maximum in older versions of glibc
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """The first GPU."""
+    """Name and memory size of a GPU."""
 
     name: str
     memory: int  # bytes
@@ -82,7 +82,7 @@ def usable_memory() -> int:
     try:
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):  # Windows
-        total = 8 * 2**30
+        total = 8 * 2**30  # assumed
     return min([total, *_memory_limits()])
 
 
@@ -112,7 +112,7 @@ def _control_groups(controller: str = "") -> list[Path]:
     """Return the directories of the process's control group and of all its parents.
 
     Every level can set a limit. Version 2 has a single tree; version 1 has one tree per
-    `controller`. A container may report a path on the host; then only the root directory exists.
+    `controller`. A container may report a path on the host. In this case, only the root exists.
     """
     root = _CGROUPS / controller
     for line in _read(_OWN_CGROUPS).splitlines():
@@ -161,7 +161,7 @@ def _detect_gpu() -> Gpu | None:
             timeout=_GPU_QUERY_TIMEOUT,
             check=True,
         )
-    except (OSError, subprocess.SubprocessError):  # a driver without a GPU, or one that hangs
+    except (OSError, subprocess.SubprocessError):  # the driver finds no GPU, or hangs
         return None
     return _first_gpu(run.stdout)
 
@@ -193,7 +193,8 @@ def choose_device(name: str) -> "torch.device":
         return torch.device(name)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise EngineError(
-            f"torch cannot use {name!r} here", hint="use cpu, or auto to let mtcli choose"
+            f"torch cannot use {name!r} on this machine",
+            hint="use cpu, or auto to let mtcli choose",
         ) from error
 
 

@@ -22,7 +22,8 @@ def handle_signals(handler: Handler) -> Iterator[None]:
     """Run the block with `handler` as the handler of SIGINT, SIGTERM and SIGHUP.
 
     Signals that are ignored stay ignored: SIGHUP under nohup, SIGINT in background jobs of scripts.
-    Python handles signals only in the main thread; in other threads, the block runs unchanged.
+    Python runs signal handlers only in the main thread. In other threads, the block runs without
+    `handler`.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -38,7 +38,7 @@ DEFAULT_SPECIAL_IDS = SpecialIds()
 
 
 class Tokenizer:
-    """Tokenizer for one or both languages. Symbols such as </s> in a text are ordinary text."""
+    """Tokenizer for one or both languages; treats symbols such as </s> in text as ordinary text."""
 
     def __init__(self, model: bytes) -> None:
         self.model = model
@@ -58,7 +58,7 @@ class Tokenizer:
 
     @cached_property
     def tags(self) -> tuple[str, ...]:
-        """Control symbols such as <2de>, except <pad>, <s> and </s>; no text contains them."""
+        """Control symbols such as <2de>, except <pad>, <s> and </s>; text never contains them."""
         symbols = [(i, p) for i, p in enumerate(self.vocabulary) if p[:1] + p[-1:] == "<>"]
         special = astuple(self.special)
         is_control = self._processor.is_control
@@ -117,7 +117,7 @@ class Tokenizer:
 
     def detokenize_batch(self, rows: Sequence[Sequence[str]]) -> list[str]:
         """Return the text of each row of pieces."""
-        # SentencePiece cannot decode []: it checks the first element to tell pieces from ids.
+        # SentencePiece cannot decode []: it checks whether the first element is a piece or an id.
         non_empty = [list(row) for row in rows if row]
         texts = iter(self._processor.decode(non_empty, num_threads=1) if non_empty else [])
         return [cast(str, next(texts)) if row else "" for row in rows]
@@ -125,7 +125,7 @@ class Tokenizer:
 
 @dataclass(frozen=True)
 class Tokenizers:
-    """Tokenizers for both languages; the same object if the vocabulary is shared."""
+    """Tokenizers of source and target; the same object if the vocabulary is shared."""
 
     source: Tokenizer
     target: Tokenizer
@@ -267,7 +267,7 @@ def _train(lines: Sequence[str], options: "TokenizerConfig", tags: Sequence[str]
             eos_id=DEFAULT_SPECIAL_IDS.eos,
             # Do not use user_defined_symbols: text could contain them.
             control_symbols=list(tags),
-            # SentencePiece skips longer lines; its default limit is 4192 bytes.
+            # SentencePiece skips lines that are longer than this; the default is 4192 bytes.
             max_sentence_length=max(4192, max(len(line.encode()) for line in lines)),
             minloglevel=2,
         )

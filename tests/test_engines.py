@@ -312,5 +312,5 @@ def test_the_default_engine_is_ctranslate2_with_int8(trained):
 
 @pytest.mark.parametrize("name", ["cuda:99", "gpu", "meta", ""])
 def test_an_error_names_the_missing_device(name):
-    with pytest.raises(EngineError, match=f"torch cannot use '{name}' here"):
+    with pytest.raises(EngineError, match=f"torch cannot use '{name}' on this machine"):
         choose_device(name)

@@ -1,11 +1,11 @@
-"""The command line. Each command parses options, calls a library function and prints the result.
+"""Command-line interface. A command parses options, calls the library and prints the result.
 
-torch is imported late, so that commands start fast.
+Commands import torch only when they need it, so that they start quickly.
 """
 
 from mtcli.cli.base import app
 
-# Each module registers its commands: `mtcli --help` lists them in this order.
+# Importing a module registers its commands. `mtcli --help` lists them in the order of import.
 # isort: off
 from mtcli.cli import train, translate, evaluate, compare, score  # noqa: F401
 from mtcli.cli import check, attention, manage  # noqa: F401

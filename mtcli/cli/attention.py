@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from mtcli.translation.attention import LineAttention
     from mtcli.translation.engines import LoadedEngine
 
-_WHAT = "Layers and heads"
+_LAYERS_AND_HEADS = "Layers and heads"
 _SUFFIXES = (".html", ".svg", ".png")
 
 
 @dataclass(frozen=True)
 class _Selection:
-    """The map to show; None selects the default."""
+    """Kind, layer and head of the map to show; None selects the default."""
 
     kind: str | None
     layer: int | None  # counted from 1, like the head
@@ -39,7 +39,7 @@ class _Selection:
         return self == _Selection(None, None, None)
 
     def map(self, attention: "SentenceAttention") -> "AttentionMap":
-        """Return the selected map."""
+        """Return the selected map of a sentence."""
         layer, head = (None if n is None else n - 1 for n in (self.layer, self.head))
         return attention.map(self.kind, layer, head)
 
@@ -69,7 +69,7 @@ def attention(
         typer.Option(
             metavar="TEXT",
             help="Show the attention for this translation instead of the model's own.",
-            show_default="the translation of the model",
+            show_default="the model's translation",
             rich_help_panel=INPUT_OUTPUT,
         ),
     ] = None,
@@ -77,11 +77,11 @@ def attention(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Attention of the decoder to the source (cross), of the decoder to itself "
-            "(decoder), or of the encoder to itself (encoder).",
+            help="Kind of attention: cross (decoder to source), decoder (decoder to itself) or "
+            "encoder (encoder to itself).",
             show_default="attention to the source",
             autocompletion=complete(ATTENTION_KINDS),
-            rich_help_panel=_WHAT,
+            rich_help_panel=_LAYERS_AND_HEADS,
         ),
     ] = None,
     layer: Annotated[
@@ -90,8 +90,8 @@ def attention(
             metavar="N",
             min=1,
             help="Layer, counted from 1.",
-            show_default="the alignment layer; for other kinds, the last layer",
-            rich_help_panel=_WHAT,
+            show_default="the alignment layer for attention to the source, else the last layer",
+            rich_help_panel=_LAYERS_AND_HEADS,
         ),
     ] = None,
     head: Annotated[
@@ -100,8 +100,8 @@ def attention(
             metavar="N",
             min=1,
             help="Head, counted from 1.",
-            show_default="the mean of the alignment heads; for other layers, of all heads",
-            rich_help_panel=_WHAT,
+            show_default="mean of the alignment heads; in other layers, mean of all heads",
+            rich_help_panel=_LAYERS_AND_HEADS,
         ),
     ] = None,
     to: To = None,
@@ -109,13 +109,14 @@ def attention(
     engine: opts.EngineName = "auto",
     device: opts.Device = "auto",
 ) -> None:
-    """Show the attention of a translation: source pieces across, target pieces down.
+    """Show the attention of a translation: one row per target piece, one column per source piece.
 
-    A hyphen marks pieces that continue a word. The default map is the mean
-    attention to the source of the heads that `mtcli translate --alignment`
-    uses: the heads that training chose or, in models from earlier versions,
-    all heads of the last decoder layer (for decoder-only models, of the
-    second-to-last layer). An HTML page contains all layers and heads.
+    A leading hyphen marks a piece that continues a word. The default map shows
+    the attention to the source, averaged over the heads that
+    `mtcli translate --alignment` uses. Training chooses these heads. For models
+    from earlier versions, they are all heads of the last decoder layer or, in
+    decoder-only models, of the second-to-last layer. An HTML page contains all
+    layers and heads.
     """
     from mtcli.translation.engines import open_engine
 
@@ -141,7 +142,7 @@ def attention(
 
 
 def _check_output(path: Path, selection: _Selection) -> None:
-    """Raise an error if `path` has the wrong suffix or must not be replaced."""
+    """Raise an error if `path` has an unsupported suffix or must not be overwritten."""
     from mtcli.reporting.pages import check_page_path
 
     suffix = path.suffix.lower()
@@ -151,7 +152,7 @@ def _check_output(path: Path, selection: _Selection) -> None:
         check_page_path(path)
         if not selection.is_default:
             raise typer.BadParameter(
-                "a page contains all layers and heads; omit --kind, --layer and --head"
+                "an HTML page contains all layers and heads; omit --kind, --layer and --head"
             )
 
 
@@ -179,13 +180,13 @@ def _maps(
     from mtcli.translation.alignment import compute_attention_maps
 
     if reference is None and selection.is_default:
-        # With CTranslate2, this does not import torch.
+        # Unlike `_trace`, this function does not need torch if the engine is CTranslate2.
         return compute_attention_maps(loaded, text, symbols=symbols)
     return [selection.map(part) for part in _trace(loaded, text, reference, symbols).parts]
 
 
 def _text_rows(attention_map: "AttentionMap") -> Iterator[str]:
-    """Yield the lines of a text map."""
+    """Yield the lines of a text map, starting with the source and the target."""
     from mtcli.reporting.attention.text import render_text
     from mtcli.reporting.messages import strip_control
 
@@ -201,7 +202,7 @@ def _text_rows(attention_map: "AttentionMap") -> Iterator[str]:
 def _write(
     path: Path, lines: "Sequence[LineAttention]", selection: _Selection, model_name: str
 ) -> None:
-    """Write a page with all maps of all lines, or a picture of the selected maps."""
+    """Write an HTML page with all maps, or a picture of the selected maps."""
     from mtcli.files import write_file
     from mtcli.reporting.attention.page import attention_page
     from mtcli.reporting.attention.picture import png_picture, svg_picture
@@ -209,7 +210,9 @@ def _write(
 
     parts = [part for line in lines for part in line.parts]
     if not parts:
-        raise DataError("there is no text to translate", hint="pass a sentence that is not blank")
+        raise DataError(
+            "there is no text to translate", hint="pass at least one sentence that is not blank"
+        )
     match path.suffix.lower():
         case ".html":
             write_page(path, attention_page(parts, model_name))

@@ -17,9 +17,9 @@ from mtcli.errors import Interrupted, MtcliError
 INTERRUPTED = 130  # exit code after Ctrl-C
 INPUT_OUTPUT = "Input and output"
 _PLAIN_INDENT = 6  # columns
-_MIN_TABLE_WIDTH = 72  # columns; Typer's help table cuts long option names in a narrower terminal
+_MIN_TABLE_WIDTH = 72  # columns; Typer's help table truncates long option names if it is narrower
 
-# Errors when writing to an open file; the operating system does not report the file name.
+# Errors from writing to an open file. In this case, `OSError` does not contain the file name.
 _DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EBADF}
 _SYSTEM_ERRORS = {errno.ENOMEM, errno.EAGAIN, errno.ESTALE, errno.ETIMEDOUT}
 
@@ -28,7 +28,7 @@ class ErrorBoundary(TyperGroup):
     """Command group that prints user errors as messages; bugs keep their traceback."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command."""
+        """Run the command, and convert user errors to a message and an exit code."""
         try:
             return super().invoke(ctx)
         except MtcliError as error:
@@ -41,7 +41,7 @@ class ErrorBoundary(TyperGroup):
         except KeyboardInterrupt as error:
             raise typer.Exit(code=INTERRUPTED) from error
         except BrokenPipeError as error:
-            # The reader of the pipe, such as `head`, has exited: flushing at exit must not fail.
+            # The reader of the pipe, such as `head`, has exited. Flushing at exit must not fail.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(code=0) from error
         except OSError as error:
@@ -52,13 +52,13 @@ class ErrorBoundary(TyperGroup):
             raise typer.Exit(code=1) from error
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the help."""
+        """Write the help, as plain text if the terminal is narrow."""
         if shutil.get_terminal_size().columns < _MIN_TABLE_WIDTH:
             _use_plain_text(self, formatter)
         super().format_help(ctx, formatter)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the command list of the plain-text help; Typer would shorten the descriptions."""
+        """Write the command list of the plain-text help with full descriptions, unlike Typer."""
         commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
         rows = [
             (name, (command.help or "").partition("\n")[0]) for name, command in commands if command
@@ -68,30 +68,30 @@ class ErrorBoundary(TyperGroup):
 
 
 class Command(TyperCommand):
-    """Command whose help, in a narrow terminal, is plain text instead of a table."""
+    """Command whose help is plain text instead of a table if the terminal is narrow."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the help."""
+        """Write the help, as plain text if the terminal is narrow."""
         if shutil.get_terminal_size().columns < _MIN_TABLE_WIDTH:
             _use_plain_text(self, formatter)
         super().format_help(ctx, formatter)
 
 
 def _use_plain_text(command: TyperCommand | TyperGroup, formatter: Any) -> None:
-    """Make the help of `command` plain text, with option names on separate lines."""
+    """Make the help of `command` plain text, with each description below its option."""
     command.rich_markup_mode = None
     formatter.write_dl = partial(formatter.write_dl, col_max=_PLAIN_INDENT)
 
 
 def print_error(message: str) -> None:
-    """Print `message` to stderr; if several processes fail with the same error, only one prints."""
+    """Print `message` to stderr; if several processes fail with one error, only one prints it."""
     delay_by_rank()
     color = None if os.environ.get("NO_COLOR") else typer.colors.RED
     typer.secho(f"error: {message}", fg=color, err=True)
 
 
 def _is_user_error(error: OSError) -> bool:
-    """Return whether the user can fix `error`: it concerns a file, the disk or system resources."""
+    """Return whether `error` is about a file, the disk or system resources, not a bug in mtcli."""
     return error.filename is not None or error.errno in _DISK_ERRORS | _SYSTEM_ERRORS
 
 
@@ -127,8 +127,8 @@ To = Annotated[
     str | None,
     typer.Option(
         metavar="LANG",
-        help="Target language of a model with several target languages.",
-        show_default="the only one",
+        help="Target language, for models with several target languages.",
+        show_default="the model's only target language",
         rich_help_panel=INPUT_OUTPUT,
     ),
 ]
@@ -136,7 +136,7 @@ Tag = Annotated[
     str | None,
     typer.Option(
         metavar="TAG",
-        help="Tag to put before every source, for a model trained with tags.",
+        help="Tag to prepend to every source, for models trained with tags.",
         show_default="none",
         rich_help_panel=INPUT_OUTPUT,
     ),
@@ -152,7 +152,9 @@ OutputDirectory = Annotated[
 ]
 Quiet = Annotated[
     bool,
-    typer.Option("--quiet", "-q", help="Print errors only.", rich_help_panel=INPUT_OUTPUT),
+    typer.Option(
+        "--quiet", "-q", help="Print only results and errors.", rich_help_panel=INPUT_OUTPUT
+    ),
 ]
 Verbose = Annotated[
     bool,

@@ -49,7 +49,7 @@ def check(
             metavar="NAME",
             help="Write a cleaned copy and a list of the removed pairs to new files whose names "
             "start with NAME.",
-            show_default="none",
+            show_default="not written",
             rich_help_panel=INPUT_OUTPUT,
         ),
     ] = None,
@@ -61,7 +61,7 @@ def check(
 ) -> None:
     """Find problems in a corpus: misaligned lines, duplicates, wrong languages and more.
 
-    The exit code is 0 if there are no problems and 3 if there are.
+    The exit code is 0 if mtcli finds no problems and 3 if it finds any.
     """
     from mtcli.config.corpora import CorpusSource
     from mtcli.data.entries import find_languages
@@ -77,7 +77,7 @@ def check(
     if report:
         check_page_path(report)
     if fix:
-        # Raise errors before the corpus is checked.
+        # If the output files are invalid, fail before the slow check of the corpus.
         output_files(fix, find_languages(CorpusSource.parse(corpus), languages))
     with _progress(is_visible=not quiet) as on_progress:
         checked = check_corpus(
@@ -91,7 +91,7 @@ def check(
             try:
                 fixed = fix_corpus(checked, fix, on_progress)
             except MtcliError as error:
-                failure = error  # print the findings first
+                failure = error  # raised after the findings are printed
     result = checked.result
     if report:
         write_page(report, check_page(result))
@@ -103,7 +103,7 @@ def check(
 
 
 def _print_result(result: "CheckResult", fixed: "FixResult | None", *, as_json: bool) -> None:
-    """Print the findings, and the files of the cleaned copy if there is one."""
+    """Print the findings and, if there is a cleaned copy, the names of its files."""
     from mtcli.data.quality.text import format_fix, format_result
 
     if as_json:

@@ -23,8 +23,8 @@ def compare(
         list[str],
         typer.Argument(
             metavar="RUN... SOURCE REFERENCE...",
-            help="Two or more model directories, then the source and reference files of the test "
-            "set, or a corpus in another format.",
+            help="Two or more model directories, then the test set: source and reference files, "
+            "or a corpus in another format.",
         ),
     ],
     source_lang: SourceLang = None,
@@ -43,11 +43,12 @@ def compare(
     threads: opts.Threads = None,
     device: opts.Device = "auto",
 ) -> None:
-    """Compare runs: quality by source length, parameters, training cost and speed.
+    """Compare the quality, size, training cost and speed of runs on one test set.
 
-    The first run is the baseline. Training time and tokens come from the logs
-    of the runs. To compare the speed of architectures, use the same engine
-    for all of them, such as --engine torch.
+    The first run is the baseline. Scores are also shown by source length. The
+    training time and the number of tokens come from the logs of the runs. To
+    compare the speed of architectures, use the same engine for all of them,
+    such as --engine torch.
     """
     runs, files = _split(arguments)
     report_options = report_opts.read_report_options(report, maps, map_line)

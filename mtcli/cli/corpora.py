@@ -1,4 +1,4 @@
-"""Conversion of command-line corpora to values of `data.train` and `data.dev`."""
+"""Conversion of corpus arguments to values of `data.train` and `data.dev`."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def training_corpora(names: Sequence[str], more: Sequence[str]) -> Any:
-    """Return the value of data.train for the command-line corpora; None if there are none."""
+    """Return the value of `data.train` for the given corpora, or None if there are none."""
     first = list(names) if len(names) == 2 else parse_corpus("".join(names))
     values = [value for value in (first, *map(parse_corpus, more)) if value]
     if len(values) == 1 and not isinstance(values[0], dict):
@@ -15,7 +15,7 @@ def training_corpora(names: Sequence[str], more: Sequence[str]) -> Any:
 
 
 def dev_corpora(files: tuple[Path, Path] | None, names: Sequence[str]) -> Any:
-    """Return the value of data.dev: one dev set, or one per name; None if there are none."""
+    """Return the value of `data.dev` for the given dev sets, or None if there are none."""
     if files:
         return [*map(str, files)]
     values = [parse_corpus(name) for name in names]
@@ -25,7 +25,7 @@ def dev_corpora(files: tuple[Path, Path] | None, names: Sequence[str]) -> Any:
 
 
 def parse_corpus(text: str) -> Any:
-    """Return the name of a corpus, or the mapping in a text such as {corpus: NAME, to: de}."""
+    """Parse a mapping such as {corpus: NAME, to: de}; return any other text unchanged."""
     if not (text.startswith("{") and text.endswith("}") and "corpus:" in text):
         return text
     from mtcli.config.load import parse_yaml
@@ -39,7 +39,7 @@ def _to_entry(value: Any) -> dict[str, Any]:
 
 
 def _to_named_entry(value: Any) -> dict[str, Any]:
-    """Return the entry of a dev set; its name is the target language or the file name."""
+    """Return the entry for a dev set; without `name` and `to`, it is named after its file."""
     entry = _to_entry(value)
     if "name" in entry or "to" in entry:
         return entry

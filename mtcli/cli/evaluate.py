@@ -1,4 +1,4 @@
-"""`mtcli evaluate`: score and compare models or files with translations."""
+"""`mtcli evaluate`: score and compare models or translation files."""
 
 import functools
 from collections.abc import Iterator, Mapping
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Inputs:
-    """Systems and files that the user typed."""
+    """Models, files and languages from the command line."""
 
-    files: list[str]  # model (only without hypotheses), then the test set
+    files: list[str]  # the model (unless there are hypotheses), then the test set
     hypotheses: list[Path]
     compared: list[Path]
     outputs: list[Path]
@@ -50,7 +50,7 @@ class _Inputs:
 
     @property
     def test_files(self) -> tuple[str, ...]:
-        """Source and references, or one corpus."""
+        """Files of the test set."""
         return tuple(self.files if self.hypotheses else self.files[1:])
 
 
@@ -72,8 +72,8 @@ def evaluate(
         list[str],
         typer.Argument(
             metavar="[MODEL] [SOURCE] [REFERENCE]...",
-            help="Model and source file (without --hypothesis), then the references; or a corpus "
-            "in another format, such as test.tsv or newstest2021.en-de.xml, instead of text files.",
+            help="Model and source file (omit both with --hypothesis), then the reference files; "
+            "a corpus such as test.tsv or newstest2021.en-de.xml can replace the text files.",
         ),
     ] = [],
     hypothesis: metric_opts.Hypothesis = [],
@@ -192,8 +192,8 @@ def _check_usage(inputs: _Inputs, named: _TestSetOptions, trials: int | None) ->
     n_expected = 0 if inputs.hypotheses else 1
     if named.test_set:
         if len(inputs.files) != n_expected:
-            expected = "only --hypothesis" if inputs.hypotheses else "MODEL and no files"
-            raise typer.BadParameter(f"expected {expected} with --test-set")
+            expected = "--hypothesis" if inputs.hypotheses else "MODEL"
+            raise typer.BadParameter(f"with --test-set, pass no files except {expected}")
     elif len(inputs.files) <= n_expected:
         raise typer.BadParameter(
             "expected MODEL SOURCE REFERENCE..., MODEL CORPUS, MODEL --test-set NAME or "
@@ -203,7 +203,7 @@ def _check_usage(inputs: _Inputs, named: _TestSetOptions, trials: int | None) ->
         if getattr(named, name) and not named.test_set:
             raise typer.BadParameter(f"--{name} requires --test-set")
     if trials and len(inputs.hypotheses) < 2 and not inputs.compared:
-        raise typer.BadParameter("--trials requires --compare or several --hypothesis")
+        raise typer.BadParameter("--trials requires --compare or more than one --hypothesis")
 
 
 def _request(
@@ -232,7 +232,7 @@ def _request(
 
 
 def _named(options: _TestSetOptions, inputs: _Inputs) -> "NamedTestSet":
-    """Return the test set; its language pair defaults to the languages of the model."""
+    """Return the sacreBLEU test set; its language pair defaults to that of the model."""
     from mtcli.evaluation.test_sets import NamedTestSet
     from mtcli.model_dir.saved_tree import saved_languages
 
@@ -242,7 +242,7 @@ def _named(options: _TestSetOptions, inputs: _Inputs) -> "NamedTestSet":
         if languages.source and languages.target:
             pair = f"{languages.source}-{languages.target}"
     if pair is None:
-        raise typer.BadParameter("--test-set requires --pair, such as en-de")
+        raise typer.BadParameter("--test-set requires --pair, such as --pair en-de")
     return NamedTestSet(options.test_set or "", pair, options.origlang, options.subset)
 
 
@@ -259,7 +259,7 @@ def make_listener(*, is_quiet: bool) -> "Listener":
 def _run(
     request: "EvaluationRequest", report: ReportOptions | None, format_: str, *, is_quiet: bool
 ) -> None:
-    """Evaluate, print the result in the given format, and write the report."""
+    """Run the evaluation, print the result, and write the report if requested."""
     from mtcli.evaluation.request import run_evaluation
     from mtcli.evaluation.tables import FORMATS
 

@@ -1,7 +1,7 @@
 """Launcher for `--processes N`: N processes with one exit code and one error message.
 
-torchrun does the same for several machines. On an error it prints a long report after the message,
-and on a signal it gives the processes only 30 seconds to save.
+torchrun also supports several machines. However, it prints a long report after each error message,
+and it gives the processes only 30 seconds to save after a signal.
 """
 
 import os
@@ -25,9 +25,9 @@ _SECONDS_PER_RANK, _MAX_DELAY_SECONDS = 2.0, 20.0
 
 
 def launch_processes(command: Sequence[str], size: int) -> int:
-    """Run `command` in a group of `size` processes and return their common exit code.
+    """Run `command` in a group of `size` processes and return the exit code of the group.
 
-    Signals are forwarded. When a process fails, the others are killed.
+    The launcher forwards signals to all processes. If one process fails, it kills the rest.
     """
     processes: Processes = []
     received: list[int] = []
@@ -61,8 +61,8 @@ def delay_by_rank(n_extra: int = 0) -> None:
     """Sleep longer in higher ranks, so that an error common to all processes is printed once.
 
     The launcher kills the other processes after the first one has printed its error and
-    exited. `n_extra` is added to the rank, to delay errors that may merely result from the exit of
-    another process.
+    exited. `n_extra` is added to the rank. It delays errors that may only be a consequence of the
+    exit of another process.
     """
     if "WORLD_SIZE" in os.environ:
         rank = int(os.environ.get("RANK", "0"))
@@ -77,10 +77,11 @@ def _start(command: Sequence[str], rank: int, size: int, port: int) -> subproces
         "WORLD_SIZE": str(size),
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
-        # Otherwise torch prints a warning when rank 0 ends while others wait for it.
+        # Otherwise torch prints a warning if rank 0 exits while other ranks wait for it.
         "TORCH_CPP_LOG_LEVEL": os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR"),
     }
-    # In a separate session, Ctrl-C reaches the process once: from `forward`, not the terminal.
+    # In a separate session, the process receives Ctrl-C once, from `forward`. Otherwise, the
+    # terminal would send it a second time.
     return subprocess.Popen(command, env={**os.environ, **variables}, start_new_session=True)
 
 
@@ -106,7 +107,8 @@ def _wait_for_all(processes: Processes, seconds: float) -> None:
 def _kill(processes: Processes) -> None:
     """Kill the processes that are still running.
 
-    After SIGTERM, they would print their own messages. A run survives SIGKILL at any moment.
+    SIGKILL is safe, because a run can be resumed after it. After SIGTERM, each process would print
+    a message.
     """
     for process in processes:
         process.kill()
@@ -119,8 +121,8 @@ def reserve_port() -> Iterator[int]:
     """Run the block with a port that the system does not assign to other programs.
 
     On Linux, a bound socket that does not listen reserves the port, and rank 0 can still listen on
-    it. On other systems rank 0 could not listen, so the port is released and might be
-    taken by another program.
+    it. On other systems, rank 0 could not listen on the reserved port. It is therefore released,
+    and another program might take it.
     """
     with socket.socket() as holder:
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,4 +1,4 @@
-"""Opening the input and output files of commands that read and write lines."""
+"""Input and output files of the commands that read and write lines."""
 
 import os
 import sys
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def open_output(path: Path | None, inputs: Iterable[IO[bytes] | Path]) -> "Output":
-    """Open a file, or standard output if `path` is None; refuse to overwrite an input."""
+    """Open `path` for writing, or standard output if it is None; never overwrite an input."""
     from mtcli.translation.stream_io import Output
 
     if path is None:
@@ -21,7 +21,7 @@ def open_output(path: Path | None, inputs: Iterable[IO[bytes] | Path]) -> "Outpu
             raise DataError("standard output is closed", hint="write to a file with --output")
         return Output(sys.stdout.buffer)
     if any(_is_same(path, file) for file in inputs):
-        raise DataError(f"{path} is also an input", hint="choose another --output")
+        raise DataError(f"{path} is also an input file", hint="choose another file for --output")
     return Output(open_file(path, "wb"), str(path))
 
 
@@ -29,7 +29,7 @@ def _is_same(path: Path, file: IO[bytes] | Path) -> bool:
     try:
         other = file.stat() if isinstance(file, Path) else os.fstat(file.fileno())
         return os.path.samestat(path.stat(), other)
-    except OSError:  # no such path, or not a real file
+    except OSError:  # the path does not exist, or the file is in memory
         return False
 
 

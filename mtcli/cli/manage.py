@@ -1,4 +1,4 @@
-"""Commands that neither train nor translate: `info`, `export`, `average` and `config`."""
+"""Commands for models and recipes: `info`, `export`, `average` and `config`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -16,7 +16,7 @@ _EXPORT_FORMATS = ("ctranslate2",)
 
 @app.command(cls=Command, epilog="Example: mtcli info runs/demo")
 def info(model: ModelDirectory) -> None:
-    """Describe a model: size, vocabulary, training, quality."""
+    """Describe a model: size, vocabulary, training and quality."""
     from mtcli.model_dir.card import describe, describe_export
 
     for name, value in [*describe(model), *describe_export(model)]:
@@ -61,7 +61,9 @@ def export(
     opts.check_choice("to", to, _EXPORT_FORMATS)
     opts.check_choice("quantization", quantization, QUANTIZATIONS)
     if output and output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise EngineError(f"{output} already exists", hint="choose a new directory")
+        raise EngineError(
+            f"{output} already exists", hint="choose a new or empty directory for --output"
+        )
     if output:
         write_standalone(model, quantization, output)
     else:
@@ -73,7 +75,9 @@ def export(
 def average(
     models: Annotated[
         list[Path],
-        typer.Argument(metavar="MODEL...", help="Models with the same vocabulary, or one run."),
+        typer.Argument(
+            metavar="MODEL...", help="Models with the same vocabulary, or one run with checkpoints."
+        ),
     ],
     out: OutputDirectory,
 ) -> None:

@@ -29,7 +29,7 @@ Hypothesis = Annotated[
     list[Path],
     typer.Option(
         metavar="FILE",
-        help="File with translations to score; repeatable to compare files with the first one.",
+        help="File with translations to score; repeat the option to compare files with the first.",
         show_default="translate SOURCE with MODEL",
         rich_help_panel=INPUT_OUTPUT,
     ),
@@ -38,7 +38,7 @@ Compare = Annotated[
     list[Path],
     typer.Option(
         metavar="MODEL",
-        help="Another model to compare with the first one; repeatable.",
+        help="Another model to compare with MODEL; repeatable.",
         show_default="none",
         rich_help_panel=COMPARISON,
     ),
@@ -47,7 +47,7 @@ AnalysisFlag = Annotated[
     bool,
     typer.Option(
         "--analysis",
-        help="Add tables: problems, lost numbers and names, scores by length and word frequency.",
+        help="Add tables of problems, lost numbers and names, and scores by length and frequency.",
         rich_help_panel=ANALYSIS,
     ),
 ]
@@ -58,7 +58,7 @@ TrainCorpora = Annotated[
         metavar="NAME",
         help="Training corpus for word frequencies and exact matches, such as 'train.{en,de}' or "
         "train.tsv; repeatable.",
-        show_default="word counts of the model",
+        show_default="word counts saved with the model",
         rich_help_panel=ANALYSIS,
     ),
 ]
@@ -108,7 +108,8 @@ OrigLang = Annotated[
     str | None,
     typer.Option(
         metavar="CODE",
-        help="Use only documents of --test-set written in this language; non-CODE excludes them.",
+        help="Use only the documents of --test-set that were originally written in this language; "
+        "non-CODE excludes them.",
         show_default="all documents",
         rich_help_panel=TEST_SET,
     ),
@@ -117,7 +118,7 @@ Subset = Annotated[
     str | None,
     typer.Option(
         metavar="REGEX",
-        help="Use only documents of --test-set whose domain matches this expression.",
+        help="Use only the documents of --test-set whose domain matches this regular expression.",
         show_default="all documents",
         rich_help_panel=TEST_SET,
     ),
@@ -139,7 +140,7 @@ Tokenize = Annotated[
     typer.Option(
         metavar="NAME",
         help=f"BLEU tokenizer: {format_choices(BLEU_TOKENIZERS)}.",
-        show_default="from the target language",
+        show_default="chosen by target language",
         autocompletion=complete(BLEU_TOKENIZERS),
         rich_help_panel=METRICS,
     ),
@@ -167,7 +168,7 @@ SmoothValue = Annotated[
         metavar="X",
         min=METRIC_LIMITS["smooth_value"].low,
         max=METRIC_LIMITS["smooth_value"].high,
-        help="Value for the smoothing methods floor and add-k.",
+        help="Smoothing value for the methods floor and add-k.",
         show_default="0.1 for floor, 1 for add-k",
         rich_help_panel=METRICS,
     ),
@@ -218,13 +219,13 @@ EpsSmoothing = Annotated[
     bool,
     typer.Option(
         "--chrf-eps-smoothing",
-        help="Smooth chrF as chrF++.py, NLTK and Moses do.",
+        help="Use epsilon smoothing in chrF, as chrF++.py, NLTK and Moses do.",
         rich_help_panel=METRICS,
     ),
 ]
 TerCaseSensitive = Annotated[
     bool,
-    typer.Option("--ter-case-sensitive", help="Distinguish case in TER.", rich_help_panel=METRICS),
+    typer.Option("--ter-case-sensitive", help="Make TER case-sensitive.", rich_help_panel=METRICS),
 ]
 TerAsianSupport = Annotated[
     bool,
@@ -256,7 +257,7 @@ Resamples = Annotated[
         metavar="N",
         min=METRIC_LIMITS["resamples"].low,
         max=METRIC_LIMITS["resamples"].high,
-        help="Bootstrap resamples for confidence intervals; 0 disables them.",
+        help="Number of bootstrap resamples for confidence intervals; 0 disables the intervals.",
         rich_help_panel=METRICS,
     ),
 ]

@@ -25,13 +25,13 @@ from mtcli.errors import MtcliError, OptionsError
 
 
 def format_choices(names: Sequence[str]) -> str:
-    """Return names as text: "a, b or c"."""
+    """Return `names` as text, such as "a, b or c"."""
     return " or ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else names[0]
 
 
 _SEARCH, ENGINE = "Search", "Engine"
 _FROM_MODEL = "from the model"
-_LIMITS = {**SEARCH_LIMITS, **SAMPLING_LIMITS}  # limits not shown in the help are checked later
+_LIMITS = {**SEARCH_LIMITS, **SAMPLING_LIMITS}  # also checked in config/search.py
 LENGTH_PENALTY_HELP = (
     "Exponent of the length in the score; higher values favor longer translations."
 )
@@ -77,7 +77,7 @@ Prefix = Annotated[
     bool,
     typer.Option(
         "--prefix",
-        help="Start each translation with the field `prefix` (jsonl) or the second column (tsv).",
+        help="Start each translation with the `prefix` field (jsonl) or the second column (tsv).",
         rich_help_panel=INPUT_OUTPUT,
     ),
 ]
@@ -96,7 +96,7 @@ Scores = Annotated[
     bool,
     typer.Option(
         "--scores",
-        help="Add the score, log-probability / length**length_penalty.",
+        help="Add the score: log-probability / length**length_penalty.",
         rich_help_panel=INPUT_OUTPUT,
     ),
 ]
@@ -155,7 +155,7 @@ MaxLengthRatio = Annotated[
         metavar="X",
         min=_LIMITS["max_length_ratio"].low,
         max=_LIMITS["max_length_ratio"].high,
-        help="Maximum length in pieces per source piece, rounded up to a multiple of 8.",
+        help="Maximum length of a translation, as a multiple of the source length.",
         show_default=_FROM_MODEL,
         rich_help_panel=_SEARCH,
     ),
@@ -205,7 +205,7 @@ TopK = Annotated[
     typer.Option(
         metavar="K",
         min=_LIMITS["top_k"].low,
-        help="Sample from the K most likely pieces; 0 uses all.",
+        help="Sample from the K most likely pieces; 0 means all pieces.",
         show_default=f"{Sampling().top_k}",
         rich_help_panel=_SEARCH,
     ),
@@ -216,7 +216,7 @@ TopP = Annotated[
         metavar="P",
         min=_LIMITS["top_p"].low,
         max=_LIMITS["top_p"].high,
-        help="Sample from the most likely pieces, up to a total probability of P.",
+        help="Sample from the most likely pieces whose total probability reaches P.",
         show_default=f"{Sampling().top_p:g}",
         rich_help_panel=_SEARCH,
     ),
@@ -266,7 +266,7 @@ Ensemble = Annotated[
     list[Path],
     typer.Option(
         metavar="MODEL",
-        help="Additional ensemble model (torch engine); repeatable.",
+        help="Additional model for an ensemble (torch engine); repeatable.",
         show_default="none",
         rich_help_panel=ENGINE,
     ),
@@ -287,8 +287,8 @@ BatchTokens = Annotated[
     typer.Option(
         metavar="N",
         min=1,
-        help="Batch size in source positions, padding included.",
-        show_default="from the engine",
+        help="Batch size in source positions, including padding.",
+        show_default="chosen by the engine",
         rich_help_panel=ENGINE,
     ),
 ]
@@ -316,7 +316,7 @@ def check_engine_options(options: EngineOptions) -> None:
 
 
 def override(options: SearchOptions, typed: Mapping[str, Any]) -> SearchOptions:
-    """Return the model's search options, overridden by those that the user typed (not None)."""
+    """Return `options` with the values in `typed` that the user has set (not None)."""
     changes = {name: value for name, value in typed.items() if value is not None}
     with name_options_in_errors(changes):
         # Unless the user typed a beam size, make it large enough for n_best.
@@ -326,7 +326,7 @@ def override(options: SearchOptions, typed: Mapping[str, Any]) -> SearchOptions:
 
 @contextmanager
 def name_options_in_errors(typed: Collection[str]) -> Iterator[None]:
-    """Run the block; its errors name the options that the user typed instead of Python names."""
+    """Run the block; in its errors, replace parameter names with options such as --beam-size."""
     try:
         yield
     except OptionsError as error:
@@ -338,7 +338,7 @@ def name_options_in_errors(typed: Collection[str]) -> Iterator[None]:
 
 
 def _with_options(text: str, typed: Collection[str]) -> str:
-    """Return `text` with names as options: "beam_size=4" becomes "--beam-size 4"."""
+    """Return `text` with option names: "--beam-size 4" for "beam_size=4"."""
     for name in typed:
         text = re.sub(rf"(?<![\w.-]){name}=", f"{option_name(name)} ", text)
         text = re.sub(rf"(?<![\w.-]){name}\b", option_name(name), text)

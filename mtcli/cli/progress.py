@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 _REFRESHES_PER_SECOND = 4
 _BAR_STEPS = 1000
 _BAR_WIDTH = 20
-_NUMBERS_WIDTH = 50  # percentage, lines, lines per second and time left
+_NUMBERS_WIDTH = 50  # columns for the percentage, lines, lines per second and time left
 
 
 def can_show_bar(inputs: Sequence[IO[bytes]], output: IO[bytes]) -> bool:
-    """Return whether stderr can show a progress bar that does not mix with input or output.
+    """Return whether stderr can show a progress bar without mixing it with input or output.
 
     The bar would mix with lines that the user types, with lines written to the same terminal, and
     with the output of a program at the other end of a pipe, such as `head`.
@@ -34,9 +34,9 @@ def can_show_bar(inputs: Sequence[IO[bytes]], output: IO[bytes]) -> bool:
 
 @contextmanager
 def progress_bar(progress: "Progress", *, is_visible: bool = True) -> Iterator[None]:
-    """Run the block with a bar on stderr that shows `progress`, then clear it.
+    """Run the block with a bar on stderr that shows `progress`, then clear the bar.
 
-    If stderr is not a terminal, for example a log file, show no bar.
+    If stderr is not a terminal but, for example, a log file, there is no bar.
     """
     if not (is_visible and _is_terminal(sys.stderr)) or os.environ.get("TERM") == "dumb":
         yield
@@ -68,20 +68,20 @@ def _columns(progress: "Progress", width: int) -> "list[ProgressColumn]":
     from rich.text import Text
 
     class Lines(ProgressColumn):
-        """Number of lines so far, and lines per second."""
+        """Column with the number of lines so far and the lines per second."""
 
         def render(self, task: "Task") -> Text:
-            """Return the text."""
+            """Return the text of the column."""
             speed = progress.n_lines / task.elapsed if task.elapsed else 0
             rate = f"{speed:,.0f}" if speed >= 10 or not speed else f"{speed:.1f}"
             unit = "line" if progress.n_lines == 1 else "lines"
             return Text(f"{progress.n_lines:,} {unit}  {rate} lines/s")
 
     class TimeLeft(TimeRemainingColumn):
-        """Time left, such as 0:01:20."""
+        """Column with the time left, such as "0:01:20 left"."""
 
         def render(self, task: "Task") -> Text:
-            """Return the text."""
+            """Return the text of the column."""
             return super().render(task) + Text(" left", style="progress.remaining")
 
     lines = Lines(Column(no_wrap=True))

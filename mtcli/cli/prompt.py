@@ -51,7 +51,7 @@ def run_prompt(translator: Translator, options: SearchOptions) -> None:
 
 
 def handle_line(translator: Translator, line: str, options: SearchOptions) -> Response:
-    """Translate a line or run the command in it, such as `:beam 5`."""
+    """Translate `line`, or run it if it is a command such as `:beam 5`."""
     if not line.strip():
         return Response([], options)
     if not line.strip().startswith(":"):
@@ -77,7 +77,7 @@ def handle_line(translator: Translator, line: str, options: SearchOptions) -> Re
 
 
 def _help(translator: Translator, options: SearchOptions) -> str:
-    """Return the help text; only models with several target languages have :to."""
+    """Return the help text; it lists :to only for models with target-language tags."""
     text = _HELP.format(beam_size=options.beam_size, n_best=options.n_best)
     if languages := ", ".join(translator.tags.languages):
         now = translator.to or "not set"

@@ -33,8 +33,8 @@ MapLines = Annotated[
     typer.Option(
         "--map-line",
         metavar="N",
-        help="Line with an attention map in the report, counted from 1; repeatable.",
-        show_default="low scores, large differences and long lines",
+        help="Line to show with an attention map in the report, counted from 1; repeatable.",
+        show_default="lines with low scores or large differences, and long lines",
         rich_help_panel=REPORT,
     ),
 ]
@@ -43,7 +43,7 @@ MapLines = Annotated[
 def read_report_options(
     path: Path | None, n_maps: int, map_lines: list[int]
 ) -> ReportOptions | None:
-    """Return the report options; raise an error if the file must not be replaced."""
+    """Return the report options, or None without --report; raise an error if they are invalid."""
     if path is None:
         if map_lines or n_maps != DEFAULT_MAPS:
             option = "--map-line" if map_lines else "--maps"

@@ -64,7 +64,7 @@ def score(
         typer.Option(
             "--format",
             metavar="NAME",
-            help="Output format: text (the score), tsv or jsonl (with length, source and target).",
+            help="Output format: text (scores), tsv or jsonl (also length, source and target).",
             autocompletion=complete(FORMATS),
             rich_help_panel=INPUT_OUTPUT,
         ),
@@ -81,7 +81,7 @@ def score(
         bool,
         typer.Option(
             "--totals",
-            help="Print only the totals: log-probability and perplexity.",
+            help="Print only the totals, such as the log-probability and the perplexity.",
             rich_help_panel=INPUT_OUTPUT,
         ),
     ] = False,
@@ -97,7 +97,7 @@ def score(
             min=0,
             max=10,
             help=opts.LENGTH_PENALTY_HELP,
-            show_default="0: the log-probability",
+            show_default="0: the score is the log-probability",
             rich_help_panel=_SCORE,
         ),
     ] = 0.0,
@@ -106,7 +106,7 @@ def score(
         typer.Option(
             metavar="N",
             min=1,
-            help="Maximum length of a source or target, in pieces; longer pairs get -inf.",
+            help="Maximum length of each side in pieces; longer pairs get the score -inf.",
             show_default="search.max_length of the model",
             rich_help_panel=_SCORE,
         ),
@@ -120,8 +120,8 @@ def score(
     """Compute the log-probability of given translations: one output line per pair.
 
     A score is the sum of the log-probabilities (natural logarithm) of all
-    target tokens, including EOS. The totals, with the perplexity, are printed
-    to standard error.
+    target tokens, including EOS. The totals, which include the perplexity, are
+    printed to standard error.
     """
     from mtcli.data.formats import open_corpus
     from mtcli.translation.engines import open_engine
@@ -170,7 +170,7 @@ def _languages(model: Path, source_lang: str | None, target_lang: str | None) ->
 
 @dataclass(frozen=True)
 class _OutputLines:
-    """Output of formatted pairs, or no output if the user requests only the totals."""
+    """Writer of formatted pairs; it writes nothing if the user wants only the totals."""
 
     out: "Output"
     format: "ScoreFormat"
@@ -209,7 +209,7 @@ def _pairs(corpus: "OpenedCorpus", notify: "Notify") -> "Iterator[Pair]":
     has_warned = False
     for source, target, *others in corpus.rows:
         if others and not has_warned:
-            notify(f"note: scoring the first of {1 + len(others)} references")
+            notify(f"note: scoring only the first of {1 + len(others)} references")
             has_warned = True
         yield Pair(source, target)
 

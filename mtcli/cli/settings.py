@@ -21,7 +21,10 @@ def command_settings(
 
 
 def recipe_settings(path: Path | None, settings: "Sequence[Setting]") -> "list[Setting]":
-    """Return settings that remove the dev set of a recipe if the user specifies a corpus."""
+    """Return the setting that removes a recipe's dev set if the user specifies another corpus.
+
+    Raise `DataError` if the user specifies no corpus and the recipe's corpus is missing.
+    """
     from mtcli.config.recipes import recipe_at
 
     recipe = recipe_at(path) if path else None
@@ -35,7 +38,7 @@ def recipe_settings(path: Path | None, settings: "Sequence[Setting]") -> "list[S
 
 
 def lacks_corpus(path: Path | None, settings: "Sequence[Setting]") -> bool:
-    """Return whether a recipe names the corpus and its files are missing."""
+    """Return whether the corpus comes from a recipe and at least one of its files is missing."""
     from mtcli.config.recipes import recipe_at
 
     recipe = recipe_at(path) if path else None

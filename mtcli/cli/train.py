@@ -40,7 +40,7 @@ _RUN = "Run"
 
 
 def _check_dev(dev: tuple[Path, Path] | None) -> tuple[Path, Path] | None:
-    """Raise `BadParameter` if --dev has only one file and took the next option as the second."""
+    """Return the files of --dev; raise `BadParameter` if the second one is the next option."""
     if dev and str(dev[1]).startswith("-"):
         raise typer.BadParameter(f"expected two files, got {dev[0]} and the option {dev[1]}")
     return dev
@@ -58,8 +58,8 @@ def train(
         typer.Argument(
             metavar="[SOURCE TARGET | CORPUS]",
             help="Two line-aligned text files, or one corpus in another format, such as "
-            "train.tsv.gz, memory.tmx or hf:wmt/wmt14/de-en; options are written as in a config: "
-            "'{corpus: train.tsv, to: de}'.",
+            "train.tsv.gz, memory.tmx or hf:wmt/wmt14/de-en; a mapping such as "
+            "'{corpus: train.tsv, to: de}' sets options of the corpus.",
             show_default="from --config",
         ),
     ] = None,
@@ -98,7 +98,7 @@ def train(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Directory for prepared data, kept and shared between runs.",
+            help="Directory in which runs share prepared data; it is kept after training.",
             show_default="in --out, removed after training",
             rich_help_panel=INPUT_OUTPUT,
         ),
@@ -109,8 +109,8 @@ def train(
         str | None,
         typer.Option(
             metavar="FILE",
-            help="YAML file, or name of a recipe that `mtcli config` lists.",
-            show_default="chosen for the corpus and hardware",
+            help="YAML file, or the name of a recipe listed by `mtcli config`.",
+            show_default="settings chosen for the corpus and the hardware",
             autocompletion=complete_recipe,
             rich_help_panel=_SETTINGS,
         ),
@@ -139,7 +139,7 @@ def train(
         typer.Option(
             "--from",
             metavar="MODEL",
-            help="Start with the weights and the vocabulary of this model.",
+            help="Start from the weights and the vocabulary of this model.",
             show_default="random weights",
             rich_help_panel=_SETTINGS,
         ),
@@ -186,7 +186,7 @@ def train(
 
     if corpus and len(corpus) > 2:
         raise typer.BadParameter(
-            f"expected two files or one corpus, got {len(corpus)}; add more with --corpus"
+            f"expected two files or one corpus, got {len(corpus)} names; add corpora with --corpus"
         )
     if dev and dev_corpus:
         raise typer.BadParameter("--dev and --dev-corpus are mutually exclusive")
@@ -213,10 +213,10 @@ def train(
         if dry_run:
             _print_plan(request, has_corpus=has_corpus)
             return
-        _check_output(out)  # before the corpus is read
+        _check_output(out)  # fail before the corpus is read
         resolved, plan = _resolve_config(request)
 
-        from mtcli.training.run import RunOptions, train_run  # after the checks: it imports torch
+        from mtcli.training.run import RunOptions, train_run  # slow: imports torch
 
         options = RunOptions(
             fresh=fresh,
@@ -279,7 +279,7 @@ def _launch(n_processes: int) -> int:
 
 
 def _print_plan(request: "TrainRequest", *, has_corpus: bool) -> None:
-    """Print the plan for a run and the pairs that its filters drop, without importing torch."""
+    """Print the plan for a run and the notices about its data, without importing torch."""
     from mtcli.planning.plan import plan_lines
     from mtcli.planning.resolve import plan_for, plan_without_corpus
     from mtcli.training.preview import preview_data
@@ -299,7 +299,7 @@ def _print_plan(request: "TrainRequest", *, has_corpus: bool) -> None:
     for line in plan_lines(plan):
         typer.echo(line)
     for text in preview_data(plan.config, request.reader, request.cache):
-        if text.removeprefix("training: ") not in notices:  # the planner has already printed it
+        if text.removeprefix("training: ") not in notices:  # do not repeat a notice
             typer.echo(text, err=True)
 
 

@@ -71,7 +71,7 @@ def translate(
 ) -> None:
     """Translate text line by line: one output line per input line, in the same order.
 
-    Lines end at LF; a CR before it is removed.
+    A line ends at LF; a CR before the LF is removed.
     In a terminal, without FILE, --output or format options, mtcli opens a prompt.
     """
     from mtcli.translation.translator import Translator
@@ -139,7 +139,7 @@ class IoOptions:
     is_strict: bool = False
 
     def check(self, *, has_extras: bool) -> None:
-        """Raise `BadParameter` if options contradict each other."""
+        """Raise `BadParameter` if a format is unknown or options contradict each other."""
         opts.check_choice("format", self.format, FORMATS)
         opts.check_choice("input-format", self.input_format, FORMATS)
         if self.has_prefix and self.input_format == "text":
@@ -150,7 +150,7 @@ class IoOptions:
             )
         if self.field == "translation":
             raise typer.BadParameter(
-                "--field cannot be translation: the output already has this field"
+                "--field cannot be translation: the output already has a field of this name"
             )
 
     def formats(self, options: SearchOptions, translator: "Translator") -> "Formats":

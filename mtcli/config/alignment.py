@@ -1,4 +1,4 @@
-"""Attention heads that give the word alignment. Importing this module is fast."""
+"""Attention heads that give the word alignment, in a module that is fast to import."""
 
 from dataclasses import dataclass
 

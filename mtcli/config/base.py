@@ -1,4 +1,4 @@
-"""Base of the config sections: field types, `Section` and `ModelConfig`."""
+"""Base classes and field types of the config sections."""
 
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from mtcli.config.alignment import AlignmentHeads
 
 def _reject_boolean(value: Any) -> Any:
     if isinstance(value, bool):
-        raise ValueError("YAML reads no, yes, on and off as booleans; expected a number")
+        raise ValueError("expected a number; YAML reads no, yes, on and off as booleans")
     return value
 
 
@@ -53,10 +53,10 @@ class ModelConfig(Section):
     arch: str
     """Architecture. It determines the other keys of this section."""
     d_model: Int = Field(192, gt=0, multiple_of=2)
-    """Width of the layer inputs and outputs. Must be even: sines and cosines come in pairs."""
+    """Width of the layer inputs and outputs. Must be even."""
     tied_embeddings: Literal["all", "target", "none"] = "all"
-    """Embeddings that share a matrix. all: source, target and output; target: target and output;
-    none: every matrix is separate."""
+    """Embeddings that share one matrix: all (source, target and output), target (target and output)
+    or none."""
     dropout: Float = Field(0.2, ge=0, lt=1)
     """Dropout on the embeddings and on the output of every sub-layer."""
 
@@ -74,7 +74,7 @@ class ModelConfig(Section):
         return ("target",)
 
     def attention_flops(self, source_length: float, target_length: float) -> float:
-        """Return the FLOPs of the attention scores and means in the forward pass of one pair."""
+        """Return the FLOPs of attention, without linear layers, in the forward pass of one pair."""
         del source_length, target_length
         return 0.0
 
@@ -96,7 +96,7 @@ class ModelConfig(Section):
 
     @property
     def default_alignment_heads(self) -> AlignmentHeads | None:
-        """Heads that give the alignment unless training chose others; None if not applicable."""
+        """Heads that give the alignment by default; None if the architecture has no such heads."""
         return None
 
     @property
@@ -105,7 +105,7 @@ class ModelConfig(Section):
         return 0
 
     def check_length(self, max_length: int) -> None:
-        """Raise `ValueError` if the model has no positions for `max_length` pieces."""
+        """Raise `ValueError` if the model has too few positions for `max_length` pieces."""
         del max_length
 
     def n_parameters(self, source_size: int, target_size: int) -> int:

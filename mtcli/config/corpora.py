@@ -23,7 +23,7 @@ CorpusNames = tuple[str, ...]  # the name of one corpus, or its two line-aligned
 _NAME = re.compile(r"([a-z]+:)?(.*?)(#[^/]*)?", re.DOTALL)
 _FORMS = "must be a corpus name, two files [source, target], or a list of mappings such as "
 _BOOLEANS = "YAML reads no, yes, on and off as booleans; put names in quotes"
-_MAX_ENTRIES = 255  # the origin of a pair is stored in one byte
+_MAX_ENTRIES = 255  # one byte per pair stores the index of its corpus
 
 
 def _parse_names(value: Any) -> CorpusNames:
@@ -44,15 +44,15 @@ class CorpusEntry(Section):
     corpus: Annotated[CorpusNames, BeforeValidator(_parse_names)]
     """Name of a corpus, or two line-aligned text files."""
     name: str | None = Field(None, min_length=1, pattern=r"^[^\n\r\t]+$")
-    """Name in messages. Entries in `data.dev` with the same name form one dev set."""
+    """Name to show in messages. Entries in `data.dev` with the same name form one dev set."""
     weight: Float = Field(1.0, gt=0, le=1_000)
     """Number of times that an epoch contains each pair of the corpus."""
     tag: Annotated[str, AfterValidator(check_tag)] | None = None
-    """Tag of the corpus: bt puts the symbol <bt> in front of every source."""
+    """Tag of the corpus. For example, bt puts the symbol <bt> before every source."""
     to: Code | None = None
-    """Target language: de puts the symbol <2de> in front of every source."""
+    """Target language. For example, de puts the symbol <2de> before every source."""
     reverse: bool = False
-    """Exchange source and target."""
+    """Swap source and target."""
     source_lang: str | None = Field(None, min_length=1)
     """Language code of the first side, before `reverse`."""
     target_lang: str | None = Field(None, min_length=1)
@@ -87,7 +87,7 @@ class CorpusEntry(Section):
 class CorpusSource:
     """Corpora of a training or dev set, read one after the other.
 
-    In YAML, this is a corpus name, a list of two text files, or a list of mappings with the keys
+    The YAML value is a corpus name, a list of two text files, or a list of mappings with the keys
     of `CorpusEntry`. `docs/corpora.md` describes the names, and `docs/mixing.md` the other keys.
     """
 
@@ -103,7 +103,7 @@ class CorpusSource:
 
     @property
     def text_files(self) -> tuple[Path, ...]:
-        """The files of the corpora that are given as two text files."""
+        """Files of all corpora that consist of two text files."""
         return tuple(Path(name) for names in self.corpora if len(names) == 2 for name in names)
 
     @property
@@ -118,9 +118,9 @@ class CorpusSource:
 
     @property
     def languages(self) -> tuple[str, str] | None:
-        """Language suffixes of two text files; a file without one is represented by its name.
+        """Language suffixes of the first corpus's files, or file names if there are no suffixes.
 
-        None if the first corpus is not two text files, or if a corpus has `to`.
+        The value is None if the first corpus is not two text files, or if any corpus has `to`.
         """
         if len(self.corpora[0]) != 2 or self.targets:
             return None
@@ -135,7 +135,8 @@ class CorpusSource:
     def with_names_of(self, other: "CorpusSource") -> "CorpusSource":
         """Return these entries with the corpus names of `other`.
 
-        If the numbers of corpora differ, return `self` if either has options, else `other`.
+        If the two have different numbers of corpora, return `self` if either has options, and
+        `other` if neither has any.
         """
         if len(self.entries) != len(other.entries):
             return self if self.has_options or other.has_options else other
@@ -145,7 +146,7 @@ class CorpusSource:
         )
 
     def strip_absolute_paths(self) -> "CorpusSource":
-        """Replace absolute paths with file names."""
+        """Return these corpora with file names instead of absolute paths."""
         return CorpusSource(
             tuple(
                 entry.model_copy(update={"corpus": tuple(map(_strip_directory, entry.corpus))})
@@ -234,7 +235,7 @@ def _is_name(value: Any) -> bool:
 
 
 def _strip_directory(name: str) -> str:
-    """Remove the directory from a corpus name `[FORMAT:]PATH[#SELECTION]` with an absolute path."""
+    """Remove the directory of an absolute path from a corpus name, `[FORMAT:]PATH[#SELECTION]`."""
     prefix, path, selection = _NAME.fullmatch(name).groups("")  # type: ignore[union-attr]
     return f"{prefix}{Path(path).name}{selection}" if Path(path).is_absolute() else name
 

@@ -18,7 +18,7 @@ METADATA_KEYS = ("format", "mtcli")  # only in the config.yaml of a model
 
 
 class CommandLineSetting(tuple[str, Any]):
-    """Setting from the command line, and the option as typed, for error messages."""
+    """Setting from the command line, with its option for error messages."""
 
     option: str  # such as "--set train.steps=5"
 
@@ -51,7 +51,7 @@ def read_sections(path: Path) -> dict[str, Any]:
 
 
 def with_saved_defaults(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the content of a model's config.yaml, with the settings that formats 1 and 2 lack.
+    """Return `tree`, from a model's config.yaml, with the settings that formats 1 and 2 lack.
 
     Runs in these formats had no filters and used the BLEU tokenizer 13a for all languages.
     """
@@ -67,7 +67,7 @@ def with_overrides(config: Config, settings: Iterable[Setting]) -> Config:
 
 
 def check_values(settings: Iterable[Setting]) -> None:
-    """Raise `ConfigError` if a setting is invalid regardless of the other settings."""
+    """Raise `ConfigError` if a setting is invalid on its own."""
     settings = list(settings)
     problems = find_problems(_apply(settings, {}))
     single = [problem for problem in problems if not problem.is_about_several_keys]
@@ -108,9 +108,9 @@ def _validate_with(
 def _find_cause(
     problem: Problem, tree: Mapping[str, Any], settings: Sequence[Setting]
 ) -> CommandLineSetting | None:
-    """Return the command-line setting that causes `problem`, or None if none does."""
+    """Return the command-line setting that causes `problem`, or None if there is none."""
     for setting in reversed(settings):
-        if _is_inside(problem.key, setting[0]):  # the setting contains the value
+        if _is_inside(problem.key, setting[0]):  # the setting includes the invalid value
             return setting if isinstance(setting, CommandLineSetting) else None
     given = [setting for setting in reversed(settings) if isinstance(setting, CommandLineSetting)]
     candidates = [s for s in given if not problem.key or _is_inside(s[0], problem.key)]
@@ -128,8 +128,8 @@ def _is_caused_by(
 ) -> bool:
     """Return whether removing the settings for `keys` fixes `problem` without causing a new one.
 
-    While a value is invalid, problems that involve several keys are not reported. If a new problem
-    appears, `problem` may therefore be hidden instead of fixed.
+    While a value is invalid, pydantic does not report problems that involve several keys. If a new
+    problem appears, `problem` may therefore be hidden instead of fixed.
     """
     try:
         remaining = find_problems(_apply([s for s in settings if s[0] not in keys], tree))
@@ -193,16 +193,16 @@ def _read(path: Path) -> Any:
             hint="--config takes a YAML file or a recipe; `mtcli config` lists the recipes",
         ) from error
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} is not UTF-8 text") from error
+        raise ConfigError(f"{path} is not UTF-8 text", hint="save the file as UTF-8") from error
     tree = parse_yaml(text, origin=str(path)) or {}
     if not isinstance(tree, dict):
         return tree
-    # A section whose keys are all commented out is empty, not null.
+    # YAML reads a section whose keys are all commented out as null. Treat it as empty.
     return {key: {} if value is None else value for key, value in tree.items()}
 
 
 def parse_yaml(text: str, *, origin: str) -> Any:
-    """Return the value in a YAML text; `origin` names it in errors."""
+    """Return the value of a YAML text; error messages name its `origin`."""
     try:
         return yaml.safe_load(text)
     except YAML_ERRORS as error:

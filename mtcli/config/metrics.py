@@ -40,11 +40,11 @@ class MetricOptions:
 
     metrics: tuple[str, ...] = DEFAULT_METRICS
     tokenize: str | None = None  # BLEU tokenizer; None: chosen by target language
-    lowercase: bool = False  # BLEU and chrF; TER ignores case by default
+    lowercase: bool = False  # for BLEU and chrF; TER ignores case by default
     smooth_method: str = "exp"
     smooth_value: float | None = None  # for floor and add-k; None: sacreBLEU's default
     chrf_char_order: int = 6
-    chrf_word_order: int = 0  # chrF++ always has 2
+    chrf_word_order: int = 0  # chrF++ always uses 2
     chrf_beta: int = 2
     chrf_whitespace: bool = False
     chrf_eps_smoothing: bool = False

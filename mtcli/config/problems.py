@@ -1,4 +1,4 @@
-"""Explain validation errors: the key, the reason, and the key that was probably meant."""
+"""Explanations of validation errors: the key, the cause, and a suggestion for unknown keys."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -46,12 +46,12 @@ def find_problems(tree: Mapping[str, Any]) -> list[Problem]:
 
 
 def explain_errors(error: ValidationError) -> list[Problem]:
-    """Return the problems in pydantic's error."""
+    """Return the problems that a pydantic error reports."""
     return [_explain(details) for details in error.errors()]
 
 
 def explain_unknown_key(key: str) -> str:
-    """Return an error text for `key` that suggests the key that was probably meant."""
+    """Return an error text for `key`, with the key that the user probably meant."""
     return f"unknown key; {_suggest(key)}"
 
 
@@ -63,7 +63,7 @@ def _explain(details: Mapping[str, Any]) -> Problem:
             known, got = context["expected_tags"], context["tag"]
             return Problem(f"{key}.arch", f"must be one of {known} (got {got!r})", kind)
         case "missing" if key in ("data", "data.train"):
-            hint = "pass SOURCE and TARGET on the command line, or set it in the config file"
+            hint = "pass SOURCE and TARGET on the command line, or set this key in the config file"
             return Problem("data.train", f"required; {hint}", kind)
         case _:
             return Problem(key, _text(key, details), kind)
@@ -101,7 +101,7 @@ def _suggest(unknown: str) -> str:
     if unknown in known:
         name = unknown.removeprefix("model.")
         owners = [arch for arch, config in ARCHITECTURES.items() if name in config.model_fields]
-        return f"it belongs to model.arch={' and '.join(owners)}; see `mtcli config reference`"
+        return f"only for model.arch={' or '.join(owners)}; see `mtcli config reference`"
     name = unknown.rpartition(".")[2]
     same_name = [key for key in known if key.rpartition(".")[2] == name]
     close = same_name or get_close_matches(unknown, known, n=1)
@@ -109,7 +109,7 @@ def _suggest(unknown: str) -> str:
 
 
 def _dotted_keys(section: type[Section], prefix: str = "") -> Iterator[str]:
-    """Yield all keys of the configuration in the form that --set expects."""
+    """Yield all keys of a section in the form that --set expects, such as train.steps."""
     for name, field in section.model_fields.items():
         yield prefix + name
         for subsection in _sections_in(field.annotation):

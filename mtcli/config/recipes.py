@@ -1,7 +1,7 @@
 """Recipes: configurations that ship with mtcli and are selected by name.
 
-The files are in the repository's `configs/` directory. `mtcli/configs` is a link to it, so that the
-installed package contains them.
+The files are in the repository's `configs/` directory. `mtcli/configs` is a symbolic link to it,
+so that the installed package contains the files.
 """
 
 import os
@@ -33,14 +33,13 @@ class Recipe:
 
     @property
     def summary(self) -> str:
-        """First line, which describes the recipe in one sentence."""
+        """First line of the file, which describes the recipe in one sentence."""
         return self.text.partition("\n")[0].removeprefix("# ")
 
     def check_corpus(self, *, has_dev: bool) -> None:
         """Raise `DataError` if the recipe's corpus is not in the current directory.
 
-        `has_dev` means that the user has specified a dev set. The recipe's dev files are then not
-        needed.
+        If the user has specified a dev set (`has_dev`), the recipe's dev files are not needed.
         """
         if missing := self.missing_files(has_dev=has_dev):
             raise DataError(
@@ -50,7 +49,7 @@ class Recipe:
 
     def missing_files(self, *, has_dev: bool = False) -> list[Path]:
         """Return the files of the recipe's corpus that are not in the current directory."""
-        from mtcli.config.load import load_config  # slow, and shell completion does not need it
+        from mtcli.config.load import load_config  # slow; not needed for shell completion
 
         data = load_config(self.path).data
         dev_files = () if has_dev or data.dev is None else data.dev.text_files
@@ -64,7 +63,7 @@ def all_recipes() -> list[Recipe]:
 
 
 def find_recipe(name: str) -> Recipe:
-    """Return the recipe `name`; raise `ConfigError` if there is none."""
+    """Return the recipe `name`; raise `ConfigError` if it does not exist."""
     for recipe in all_recipes():
         if recipe.name == name:
             return recipe
@@ -79,7 +78,9 @@ def find_config(name: str) -> Path:
     if any(recipe.name == name for recipe in all_recipes()):
         return find_recipe(name).path
     if path.is_dir():
-        raise ConfigError(f"{path} is a directory", hint=f"--config takes a YAML file; {_LIST}")
+        raise ConfigError(
+            f"{path} is a directory", hint=f"--config takes a YAML file or a recipe; {_LIST}"
+        )
     raise ConfigError(f"no such file or recipe: {path}", hint=_suggest(path.stem))
 
 

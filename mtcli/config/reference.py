@@ -10,7 +10,7 @@ from mtcli.config.sections import ARCHITECTURES, Config, DataConfig
 
 HEADER = """\
 # Reference: all keys with their defaults and descriptions.
-# Copy the keys that you want to change to your own file; all other keys keep their defaults.
+# Copy the keys that you want to change into your own file. All other keys keep their defaults.
 # On the command line: --set section.key=value. Precedence: defaults < file < options and --set.
 """
 

@@ -21,7 +21,7 @@ class ReportOptions:
             raise OptionsError(f"maps={self.n_maps} is out of range: must be 0 to {MAX_MAPS}")
         if len(self.map_lines) > MAX_MAPS:
             raise OptionsError(
-                f"{len(self.map_lines)} values of map_line: at most {MAX_MAPS} are possible"
+                f"{len(self.map_lines)} values of map_line: at most {MAX_MAPS} are allowed"
             )
         if any(line < 1 for line in self.map_lines):
             raise OptionsError("map_line must be at least 1: lines are counted from 1")

@@ -15,18 +15,18 @@ class RnnConfig(ModelConfig):
     cell: Literal["lstm", "gru"] = "lstm"
     """Recurrent cell."""
     n_encoder_layers: Int = Field(2, gt=0)
-    """Bidirectional encoder layers."""
+    """Number of bidirectional encoder layers."""
     n_decoder_layers: Int = Field(2, gt=0)
-    """Decoder layers."""
+    """Number of decoder layers."""
     attention: Literal["none", "dot", "scaled_dot", "bilinear", "additive"] = "bilinear"
-    """Attention score: bilinear is Luong's "general" score, additive is Bahdanau's. With none, the
-    decoder only receives the final state of the encoder."""
+    """Attention score function. bilinear: Luong's "general" score. additive: Bahdanau's score.
+    none: no attention; the decoder receives only the final state of the encoder."""
     input_feeding: bool = True
-    """Feed the attention output of each step to the next step. This makes training slower."""
+    """Feed the attention output of each decoder step to the next step. This slows down training."""
 
     @property
     def n_gates(self) -> int:
-        """Number of gate matrices per input of a cell."""
+        """Number of matrices that a cell applies to each of its inputs, one per gate."""
         return 4 if self.cell == "lstm" else 3
 
     @property
@@ -42,7 +42,7 @@ class RnnConfig(ModelConfig):
         return f"{self.arch}, {self.cell}, {layers}, width {self.d_model}, {attention}"
 
     def linear_groups(self) -> list[LinearGroup]:
-        """Return the matrices of the cells, the decoder initialization and the attention."""
+        """Return the linear layers of the cells, the decoder initialization and the attention."""
         width, gates = self.d_model, self.n_gates
         half = width // 2  # per direction
         n_states = 2 if self.cell == "lstm" else 1
@@ -64,7 +64,7 @@ class RnnConfig(ModelConfig):
         return groups
 
     def attention_flops(self, source_length: float, target_length: float) -> float:
-        """Return the FLOPs of the attention scores and means in the forward pass of one pair."""
+        """Return the FLOPs of attention, without linear layers, in the forward pass of one pair."""
         if self.attention == "none":
             return 0.0
         return 4 * source_length * target_length * self.d_model

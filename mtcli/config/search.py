@@ -1,7 +1,7 @@
 """Search, sampling and engine options, with the limits of their values.
 
 `SearchConfig`, the command line and the Python API all use these definitions. The options are plain
-dataclasses, so that translating does not import pydantic.
+dataclasses, so that `mtcli translate` does not import pydantic.
 """
 
 import math
@@ -44,11 +44,11 @@ _INTEGERS = {"beam_size", "n_best", "max_length", "no_repeat_ngram", "top_k"}
 
 @dataclass(frozen=True)
 class Sampling:
-    """Options for sampling each piece from the model's distribution instead of beam search."""
+    """Options for sampling pieces from the model's distribution, instead of beam search."""
 
     temperature: float = 1.0  # divides the logits; values below 1 sharpen the distribution
     top_k: int = 0  # sample from the k most probable pieces; 0 means all pieces
-    top_p: float = 1.0  # sample from the most probable pieces with this total probability
+    top_p: float = 1.0  # sample from the most probable pieces up to this total probability
 
     def __post_init__(self) -> None:
         for name, limits in SAMPLING_LIMITS.items():
@@ -102,13 +102,13 @@ def _check(name: str, value: Any, limits: Limits) -> None:
 
 
 def check_number(name: str, value: Any, limits: Limits, *, is_integer: bool) -> None:
-    """Raise `OptionsError` if `value` is not a number of the right kind within `limits`."""
+    """Raise `OptionsError` if `value` is not a number (or integer) within `limits`."""
     kind = Integral if is_integer else Real
     is_number = isinstance(value, kind) and not isinstance(value, bool)
     if not is_number:
         expected = "an integer" if is_integer else "a number"
         raise OptionsError(f"{name}={value!r} is not {expected}")
-    if not limits.low <= value <= limits.high:  # also refuses NaN
+    if not limits.low <= value <= limits.high:  # also rejects NaN
         raise OptionsError(f"{name}={value} is not between {limits.low} and {limits.high}")
 
 
@@ -118,7 +118,7 @@ def _round_up_to_eight(number: float) -> int:
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """Engine options: name, device, precision, threads, shortlist and seed."""
+    """Options of the engine, which executes a model."""
 
     engine: str = "auto"
     device: str = "auto"

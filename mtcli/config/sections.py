@@ -1,7 +1,7 @@
 """Sections of the configuration, and `Config`, which combines them.
 
 `ModelSection` is the union of the architectures; `model.arch` selects one. Field docstrings become
-the comments of configs/reference.yaml.
+the comments in configs/reference.yaml.
 """
 
 import re
@@ -50,30 +50,31 @@ class DataConfig(Section):
     """Dev corpus for validation, in any format, or a list of mappings such as {name: NAME, corpus:
     NAME} for several dev sets. null: hold out pairs from `train`."""
     temperature: Float | None = Field(None, ge=1, le=100)
-    """Mix several corpora so that their shares are proportional to weight * size ** (1 /
-    temperature). 1 keeps the original shares; larger values use small corpora more often. null:
-    same as 1."""
+    """Temperature for mixing several corpora. Their shares are proportional to weight * size **
+    (1 / temperature). 1 keeps the original shares. Larger values use small corpora more often.
+    null: same as 1."""
     source_lang: str | None = Field(None, min_length=1)
-    """Language code of the source, such as en or pt-BR. null: from file suffixes or the corpus."""
+    """Language code of the source, such as en or pt-BR. null: taken from the file suffixes or the
+    corpus."""
     target_lang: str | None = Field(None, min_length=1)
-    """Language code of the target. null: from file suffixes or the corpus."""
+    """Language code of the target. null: taken from the file suffixes or the corpus."""
     dev_pairs: Int = Field(1000, gt=0)
-    """Pairs to hold out if `dev` is null, at most 10% of the corpus."""
+    """Number of pairs to hold out if `dev` is null, limited to 10% of the corpus."""
     max_length: Int = Field(128, gt=1)
-    """Maximum length of each side of a training pair, in pieces. Longer pairs are skipped and
-    counted."""
+    """Maximum length of each side of a training pair, in pieces. mtcli skips longer pairs and
+    reports their number."""
     batch_tokens: Int = Field(4096, gt=0)
-    """Batch size: source plus target positions, including padding."""
+    """Batch size in source and target positions, including padding."""
     subword_sampling: Float = Field(0.0, ge=0, le=1)
     """Subword regularization: sample a new segmentation of every pair in each epoch. 0 disables it.
     bpe: probability of skipping a merge, such as 0.1. unigram: exponent of the segmentation
     probabilities, such as 0.3; larger values favor the best segmentation."""
     word_dropout: Float = Field(0.0, ge=0, lt=1)
-    """Probability that an input piece of the encoder or decoder is replaced with the unknown
-    piece."""
+    """Probability of replacing an input piece of the encoder or decoder with the unknown piece."""
     streaming: bool = False
-    """Train directly from the corpus, without counting or storing its pairs. They are shuffled only
-    within blocks, and the first pairs become the dev set. Set `train.steps` or `train.minutes`."""
+    """Train directly from the corpus, without counting or storing its pairs. Pairs are shuffled
+    only within blocks, and the first pairs become the dev set. Requires `train.steps` or
+    `train.minutes`."""
 
     @field_validator("train")
     @classmethod
@@ -81,7 +82,7 @@ class DataConfig(Section):
         without = [i for i, entry in enumerate(train.entries, start=1) if not entry.to]
         if train.targets and without:
             raise ValueError(
-                f"item {without[0]}: the key `to` is missing; if one corpus has it, all need it"
+                f"item {without[0]}: the key `to` is missing; set it for all corpora or for none"
             )
         return train
 
@@ -98,7 +99,7 @@ class DataConfig(Section):
         if self.streaming and self.is_mixed:
             raise ValueError(
                 "streaming cannot mix corpora by weight or temperature: their sizes are unknown; "
-                "remove the weights, or data.streaming"
+                "remove the weights and data.temperature, or data.streaming"
             )
         if self.train.targets and (self.source_lang or self.target_lang):
             raise ValueError(
@@ -121,7 +122,7 @@ class DataConfig(Section):
 
     @property
     def languages(self) -> tuple[str, str] | None:
-        """Language codes of source and target, or names of their files; None if not known."""
+        """Language codes of source and target, or the names of their files; None if unknown."""
         if self.source_lang and self.target_lang:
             return self.source_lang, self.target_lang
         return self.train.languages
@@ -133,19 +134,19 @@ class TokenizerConfig(Section):
     kind: Literal["unigram", "bpe"] = "unigram"
     """SentencePiece algorithm."""
     vocab_size: Int = Field(4000, gt=8, lt=2**31)
-    """Vocabulary size; the size of each vocabulary if they are separate."""
+    """Vocabulary size. If the vocabularies are separate, each of them has this size."""
     is_shared: bool = True
     """Use one vocabulary for both languages instead of one per language."""
     byte_fallback: bool = True
-    """Encode characters outside the vocabulary as bytes, so that no piece is unknown."""
+    """Encode characters outside the vocabulary as bytes instead of the unknown piece."""
     character_coverage: Float = Field(0.9995, ge=0.98, le=1)
     """Share of the characters in the training data that the vocabulary covers. Rarer characters
     fall back to bytes."""
     normalization: Literal["nmt_nfkc", "nfkc", "identity"] = "nmt_nfkc"
     """SentencePiece normalization rule, applied before tokenization."""
     sample_lines: Int = Field(200_000, gt=0)
-    """Maximum number of lines to train the tokenizer on. If the corpus is larger, a random sample
-    is used. The unigram trainer needs about 7 GB of memory per million lines."""
+    """Maximum number of lines to train the tokenizer on. If the corpus is larger, mtcli uses a
+    random sample. The unigram trainer needs about 7 GB of memory per million lines."""
     model: Path | None = None
     """SentencePiece model to use for both languages instead of training one."""
 
@@ -156,7 +157,7 @@ class TrainConfig(Section):
     seed: Int = Field(1, ge=0, lt=2**63)
     """Random seed. The trained weights depend only on the data, the settings and the seed."""
     device: str = "auto"
-    """auto, cpu, mps, cuda or cuda:N. auto uses a GPU if available."""
+    """Device: auto, cpu, mps, cuda or cuda:N. auto selects a GPU if one is available."""
     steps: Int = Field(1_500, gt=0)
     """Number of optimizer updates. The learning rate decay ends at the last step."""
     minutes: Float | None = Field(None, gt=0)
@@ -164,11 +165,13 @@ class TrainConfig(Section):
     start_from: Path | None = None
     """Model directory to initialize weights and vocabulary from. null: random initialization."""
     freeze: tuple[str, ...] = ()
-    """Patterns of parameters to exclude from training, such as encoder.* or *_embedding.*"""
+    """Names of parameters to exclude from training. They may contain wildcards: encoder.* excludes
+    the encoder."""
     accumulate: Int = Field(1, gt=0)
-    """Batches per step. Accumulating k batches is equivalent to one batch k times as large."""
+    """Number of batches per step. k batches are equivalent to one batch k times as large."""
     optimizer: Literal["muon", "adamw"] = "muon"
-    """muon: Muon for the weight matrices of the layers, AdamW for the rest. adamw: only AdamW."""
+    """Optimizer. muon: Muon for the weight matrices of the layers, and AdamW for all other
+    parameters. adamw: AdamW for all parameters."""
     learning_rate: Float = Field(4e-3, gt=0)
     """Peak learning rate of AdamW."""
     matrix_learning_rate: Float = Field(0.02, gt=0)
@@ -182,10 +185,10 @@ class TrainConfig(Section):
     called warmup-stable-decay). cosine: cosine decay. inverse_sqrt: the schedule of Vaswani et al.
     (2017), with a final linear decay if `decay_share` is set."""
     warmup: Int = Field(100, ge=0)
-    """Warmup steps. trapezoid and cosine use at most 10% of all steps."""
+    """Number of warmup steps. trapezoid and cosine use at most 10% of all steps."""
     decay_share: Float | None = Field(None, ge=0, le=1)
-    """Share of the steps in the final linear decay. null: 0.6 for trapezoid, 0 for inverse_sqrt.
-    cosine ignores it."""
+    """Share of all steps in the final linear decay. null: 0.6 for trapezoid, 0 for inverse_sqrt.
+    cosine ignores this key."""
     final_rate: Float = Field(0.0, ge=0, le=1)
     """Learning rate at the end of the decay, as a fraction of the peak."""
     label_smoothing: Float = Field(0.1, ge=0, lt=1)
@@ -193,14 +196,14 @@ class TrainConfig(Section):
     max_norm: Float | None = Field(1.0, gt=0)
     """Maximum gradient norm; larger gradients are clipped. null disables clipping."""
     validate_every: Int = Field(500, gt=0)
-    """Steps between validations. Each validation writes a checkpoint."""
+    """Number of steps between validations. Each validation writes a checkpoint."""
     validate_pairs: Int = Field(500, gt=0)
-    """Number of dev pairs that each validation translates with greedy search for BLEU and chrF."""
+    """Number of dev pairs to translate with greedy search in each validation, for BLEU and chrF."""
     metric: Literal["bleu", "chrf", "chrf++", "ter", "loss"] = "bleu"
     """Dev metric that selects the best weights and that `patience` monitors. Validation computes
     BLEU, chrF and this metric."""
     bleu_tokenizer: str | None = None
-    """BLEU tokenizer for validation, with sacreBLEU's name. null: chosen by target language; 13a
+    """BLEU tokenizer for validation, by its sacreBLEU name. null: chosen by target language; 13a
     for languages with spaces between words."""
     dev_rule: Literal["mean", "worst", "first"] = "mean"
     """With several dev sets, the score that selects the weights. mean: mean of all sets; worst: the
@@ -209,12 +212,12 @@ class TrainConfig(Section):
     """Stop after this many validations without improvement. null disables early stopping."""
     ema: Beta | None = None
     """Decay rate of an exponential moving average of the weights, such as 0.999. mtcli validates
-    and saves the average instead of the weights themselves. null disables it."""
+    and saves the average instead of the weights themselves. null disables averaging."""
     average: Int = Field(1, gt=0)
     """Number of validated checkpoints to average at the end of training. The average is used if it
     is better on the dev set."""
     average_of: Literal["best", "last"] = "last"
-    """Validated weights to average: the best or the last ones."""
+    """Validated checkpoints to average: the best or the last ones."""
     keep_checkpoints: Int = Field(2, gt=0)
     """Number of most recent checkpoints to keep."""
     save_minutes: Float = Field(15, gt=0)
@@ -223,7 +226,7 @@ class TrainConfig(Section):
     """Maximum number of rollbacks to the last checkpoint when training diverges. Each rollback
     halves the learning rate."""
     precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """Precision of the computation; the weights are float32. auto: bfloat16 on GPUs that support
+    """Precision of computations; the weights are float32. auto: bfloat16 on GPUs that support
     it, otherwise float32."""
     compile: bool = False
     """Compile the model with torch.compile. Steps are faster, but compiling takes minutes."""
@@ -246,14 +249,14 @@ class TrainConfig(Section):
         return name
 
     def summary(self, batch_tokens: int) -> str:
-        """Return a one-line description of the training."""
+        """Return a one-line description of the training settings."""
         batches = f"{self.accumulate} x " if self.accumulate > 1 else ""
         tokens = f"up to {batches}{batch_tokens:,} tokens"
         return f"{self.steps:,} steps of {tokens} with {self.optimizer}"
 
 
 def _search_field(name: str) -> Any:
-    """Return a field with the default and the limits of the option in `SearchOptions`."""
+    """Return a field with the default and the limits of the search option `name`."""
     limits = SEARCH_LIMITS[name]
     return Field(getattr(SearchOptions, name), ge=limits.low, le=limits.high)
 
@@ -270,10 +273,10 @@ class SearchConfig(Section):
     max_length: Int = _search_field("max_length")
     """Maximum length of a translation, in pieces."""
     max_length_ratio: Float | None = _search_field("max_length_ratio")
-    """Maximum length of a translation as a multiple of the source length. null: only max_length
-    applies."""
+    """Maximum length of a translation as a multiple of the source length, rounded up to a multiple
+    of 8 pieces. null: only max_length applies."""
     no_repeat_ngram: Int = _search_field("no_repeat_ngram")
-    """Do not repeat any n-gram of this many pieces in a translation. 0 disables it."""
+    """Never repeat an n-gram of this many pieces in a translation. 0 allows repeats."""
     repetition_penalty: Float = _search_field("repetition_penalty")
     """Penalty for repeated pieces. 1 disables it."""
 
@@ -303,27 +306,29 @@ class Config(Section):
             )
         if self.data.streaming and self.filters.duplicates:
             raise ValueError(
-                "data.streaming cannot find duplicates; set filters.duplicates=null, or remove "
-                "data.streaming"
+                "data.streaming cannot find duplicates; set filters.duplicates=null or "
+                "data.streaming=false"
             )
         self._check_dev_tags()
         if self.search.max_length < self.data.max_length:
             raise ValueError(
                 f"search.max_length={self.search.max_length} is smaller than "
-                f"data.max_length={self.data.max_length}"
+                f"data.max_length={self.data.max_length}; raise search.max_length"
             )
         self.model.check_length(max(self.data.max_length + 1, self.search.max_length))
         return self
 
     def _check_dev_tags(self) -> None:
-        """Raise `ValueError` for a dev set with a tag that the new vocabulary will not have."""
+        """Raise `ValueError` if a dev set has a language or tag that no training corpus has."""
         if self.train.start_from or self.tokenizer.model or self.data.dev is None:
-            return  # checked when the vocabulary has been loaded
+            return  # checked after the existing vocabulary has been loaded
         train = self.data.train
         for number, entry in enumerate(self.data.dev.entries, start=1):
             if entry.to and entry.to not in train.targets:
-                raise ValueError(f"data.dev: item {number}: no training corpus has to: {entry.to}")
+                raise ValueError(
+                    f"data.dev: item {number}: no training corpus has `to: {entry.to}`"
+                )
             if entry.tag and entry.tag not in train.tags:
                 raise ValueError(
-                    f"data.dev: item {number}: no training corpus has tag: {entry.tag}"
+                    f"data.dev: item {number}: no training corpus has `tag: {entry.tag}`"
                 )

@@ -1,4 +1,4 @@
-"""Tags: symbols in front of the source that select a target language or identify a corpus.
+"""Tags: symbols before the source that select a target language or identify a corpus.
 
 In an entry of `data.train`, `to: de` stands for the symbol <2de>, and `tag: bt` for <bt>. Both are
 control symbols in the vocabulary, so no text can contain them.
@@ -13,7 +13,7 @@ from mtcli.errors import EngineError
 Symbols = tuple[str, ...]  # symbols of one sentence: the target language, then the tag
 
 _LANGUAGE = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{1,8})*")
-# A tag does not start with a digit, so it is neither a language (<2de>) nor a byte (<0x0A>).
+# A tag starts with a letter, so its symbol differs from languages (<2de>) and bytes (<0x0A>).
 _TAG = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,31}")
 _RESERVED = ("s", "unk", "pad")
 _SYMBOL = re.compile(rf"<(2{_LANGUAGE.pattern}|{_TAG.pattern})>")
@@ -43,7 +43,7 @@ def symbols_for(to: str | None, tag: str | None) -> Symbols:
 
 @dataclass(frozen=True)
 class ModelTags:
-    """Target languages and tags of a model, from which the user can choose."""
+    """Target languages and tags that the user of a model can choose from."""
 
     languages: tuple[str, ...] = ()  # empty if the user cannot choose a target language
     tags: tuple[str, ...] = ()
@@ -77,7 +77,7 @@ class ModelTags:
             raise EngineError(
                 f"the model has no target language {to!r}"
                 if names
-                else f"cannot choose the target language {to!r}: the model has one direction",
+                else f"cannot choose the target language {to!r}: the model has only one direction",
                 hint=f"choose --to from {names}" if names else "omit --to",
             )
         if tag is not None and tag not in self.tags:

@@ -14,22 +14,23 @@ class AttentionConfig(ModelConfig):
     """Settings that both transformer architectures share."""
 
     n_heads: Int = Field(6, gt=0)
-    """Attention heads. Must divide d_model."""
+    """Number of attention heads. Must divide d_model."""
     n_kv_heads: Int | None = Field(None, gt=0)
-    """Key-value heads (grouped-query attention). Must divide n_heads. null: equal to n_heads."""
+    """Number of key-value heads (grouped-query attention). Must divide n_heads. null: equal to
+    n_heads."""
     d_feed_forward: Int = Field(768, gt=0)
     """Inner width of the feed-forward layers."""
     activation: Literal["relu", "gelu", "swish"] = "relu"
     """Activation function of the feed-forward layers."""
     gated: bool = False
-    """Use gated linear units in the feed-forward layers. With activation=swish: SwiGLU."""
+    """Use gated linear units in the feed-forward layers. With activation=swish, this is SwiGLU."""
     norm: Literal["pre", "post"] = "pre"
     """Normalize before each sub-layer (pre), or after it as in Vaswani et al. 2017 (post)."""
     norm_kind: Literal["layer", "rms"] = "layer"
     """Layer norm or RMS norm."""
     deep_norm: bool = False
-    """DeepNorm (Wang et al. 2022): scale the skip connections to train 100 or more layers. Requires
-    norm=post."""
+    """Use DeepNorm (Wang et al. 2022): scaled skip connections that make training stable with 100
+    or more layers. Requires norm=post."""
     qk_norm: bool = False
     """Normalize the queries and keys of every head."""
     biases: bool = True
@@ -37,27 +38,27 @@ class AttentionConfig(ModelConfig):
     positions: Literal["sinusoidal", "learned", "relative", "rotary", "alibi", "none"] = (
         "sinusoidal"
     )
-    """Position encoding. Added to the embeddings: sinusoidal, learned. In self-attention: relative
-    (Shaw et al. 2018), rotary, alibi."""
+    """Position encoding. sinusoidal and learned positions are added to the embeddings. relative
+    (Shaw et al. 2018), rotary and alibi positions are part of self-attention."""
     max_positions: Int = Field(512, gt=1)
     """Number of learned positions. Other position encodings have no limit."""
     max_distance: Int = Field(16, gt=0)
     """Clipping distance of relative positions; larger distances are treated as equal."""
     window: Int | None = Field(None, gt=0)
-    """Local attention: number of positions on each side that self-attention may attend to. Its time
-    and memory then grow linearly with the length. null: all positions."""
+    """Local attention: number of positions on each side that self-attention may attend to. The time
+    and memory of self-attention then grow linearly with the length. null: all positions."""
     attention_dropout: Float = Field(0.0, ge=0, lt=1)
     """Dropout on the attention weights. Values above 0 make attention slower."""
     activation_dropout: Float = Field(0.0, ge=0, lt=1)
     """Dropout after the activation function of the feed-forward layers."""
 
     def check_length(self, max_length: int) -> None:
-        """Raise `ValueError` if the model has no positions for `max_length` pieces."""
+        """Raise `ValueError` if the model has too few positions for `max_length` pieces."""
         if self.n_positions is not None and self.n_positions < max_length:
             needed = max_length * self.max_positions // self.n_positions
             raise ValueError(
                 f"model.max_positions={self.max_positions} is too small; data.max_length and "
-                f"search.max_length require {needed}"
+                f"search.max_length require at least {needed}"
             )
 
     @property
@@ -71,7 +72,7 @@ class AttentionConfig(ModelConfig):
         return (self.n_kv_heads or self.n_heads) * self.d_head
 
     def slopes(self) -> list[float]:
-        """Return the ALiBi slope of each head: how much the score decreases per position."""
+        """Return the ALiBi slope of each head: the decrease in attention score per position."""
         return [2.0 ** (-8 * head / self.n_heads) for head in range(1, self.n_heads + 1)]
 
     def _describe(self) -> str:
@@ -116,9 +117,9 @@ class AttentionConfig(ModelConfig):
         ]
 
     def _self_attention_flops(self, n_queries: float, n_keys: float) -> float:
-        """Return the FLOPs of one self-attention layer: scores, and means of the values.
+        """Return the FLOPs of one self-attention layer, without its linear layers.
 
-        Masked positions are computed, too, except those outside the window.
+        Masked positions count, too, unless they are outside the window.
         """
         n_keys = n_keys if self.window is None else min(n_keys, 2 * self.window + 1)
         return 4 * n_queries * n_keys * self.d_model
@@ -154,9 +155,9 @@ class TransformerConfig(AttentionConfig):
     arch: Literal["transformer"] = "transformer"
     """Architecture. It determines the other keys of this section."""
     n_encoder_layers: Int = Field(4, gt=0)
-    """Encoder layers."""
+    """Number of encoder layers."""
     n_decoder_layers: Int = Field(3, gt=0)
-    """Decoder layers. Fewer layers make translation faster."""
+    """Number of decoder layers. Fewer layers make translation faster."""
 
     @property
     def n_positions(self) -> int | None:
@@ -167,8 +168,7 @@ class TransformerConfig(AttentionConfig):
     def default_alignment_heads(self) -> AlignmentHeads:
         """Heads whose mean cross-attention gives the alignment: all heads of the last layer.
 
-        The last layer agrees best with IBM Model 1, measured on the demo model and two Multi30k
-        models.
+        In the demo model and two Multi30k models, the last layer agrees best with IBM Model 1.
         """
         return AlignmentHeads(self.n_decoder_layers - 1, tuple(range(self.n_heads)))
 
@@ -202,14 +202,14 @@ class TransformerConfig(AttentionConfig):
         ]
 
     def attention_flops(self, source_length: float, target_length: float) -> float:
-        """Return the FLOPs of the attention scores and means in the forward pass of one pair."""
+        """Return the FLOPs of attention, without linear layers, in the forward pass of one pair."""
         in_encoder = self._self_attention_flops(source_length, source_length)
         in_decoder = self._self_attention_flops(target_length, target_length)
         in_decoder += 4 * target_length * source_length * self.d_model
         return self.n_encoder_layers * in_encoder + self.n_decoder_layers * in_decoder
 
     def n_other_parameters(self) -> int:
-        """Return the number of parameters of norms and positions."""
+        """Return the number of parameters in norms and position encodings."""
         n_self = self.n_encoder_layers + self.n_decoder_layers
         n_norms = 2 * self.n_encoder_layers + 3 * self.n_decoder_layers
         n_norms += 2 if self.norm == "pre" else 0
@@ -225,7 +225,7 @@ class TransformerConfig(AttentionConfig):
     def settings_for_size(
         width: int, n_encoder_layers: int, n_decoder_layers: int
     ) -> dict[str, int]:
-        """Return the settings of a model of about the given size."""
+        """Return the settings for a model of about the given size."""
         return {
             "d_model": width,
             "d_feed_forward": 4 * width,
@@ -235,12 +235,12 @@ class TransformerConfig(AttentionConfig):
 
 
 class DecoderOnlyConfig(AttentionConfig):
-    """Language model that continues the source with its translation."""
+    """Decoder-only transformer: a language model that continues the source with its translation."""
 
     arch: Literal["decoder_only"]
     """Architecture. It determines the other keys of this section."""
     n_layers: Int = Field(6, gt=0)
-    """Layers, shared by source and target."""
+    """Number of layers, which process both source and target."""
     source_attention: Literal["full", "causal"] = "full"
     """Source pieces that a source piece may attend to. full: all (a prefix language model); causal:
     itself and the previous ones."""
@@ -290,14 +290,14 @@ class DecoderOnlyConfig(AttentionConfig):
         ]
 
     def attention_flops(self, source_length: float, target_length: float) -> float:
-        """Return the FLOPs of the attention scores and means in the forward pass of one pair."""
+        """Return the FLOPs of attention, without linear layers, in the forward pass of one pair."""
         # The source attends to itself; then the target attends to the source and to itself.
         in_source = self._self_attention_flops(source_length, source_length)
         in_target = self._self_attention_flops(target_length, source_length + target_length)
         return self.n_layers * (in_source + in_target)
 
     def n_other_parameters(self) -> int:
-        """Return the number of parameters of norms and positions."""
+        """Return the number of parameters in norms and position encodings."""
         n_norms = 2 * self.n_layers + (1 if self.norm == "pre" else 0)
         learned = self.max_positions * self.d_model if self.positions == "learned" else 0
         in_attention = self.n_layers * self._n_attention_parameters(is_self=True)
@@ -307,7 +307,7 @@ class DecoderOnlyConfig(AttentionConfig):
     def settings_for_size(
         width: int, n_encoder_layers: int, n_decoder_layers: int
     ) -> dict[str, int]:
-        """Return the settings of a model of about the given size."""
+        """Return the settings for a model of about the given size."""
         n_layers = n_encoder_layers + n_decoder_layers
         return {"d_model": width, "d_feed_forward": 4 * width, "n_layers": n_layers}
 
@@ -320,6 +320,6 @@ class DecoderOnlyConfig(AttentionConfig):
             )
         if self.loss_on == "both" and self.tied_embeddings != "all":
             raise ValueError(
-                "loss_on=both requires tied_embeddings=all, because one output layer predicts both"
+                "loss_on=both requires tied_embeddings=all: one output layer predicts both sides"
             )
         return self

@@ -2,7 +2,7 @@
 
 import yaml
 
-# Errors that PyYAML raises, including those for invalid values (`!!int ""`, the date 2020-13-01).
+# Exceptions that PyYAML raises, including those for values such as `!!int ""` or 2020-13-01.
 YAML_ERRORS = (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, RecursionError)
 
 

@@ -1,4 +1,4 @@
-"""Choose the settings that the user has not set, from corpus statistics and hardware."""
+"""Choose the settings that the user has not set, based on corpus statistics and hardware."""
 
 import math
 from collections.abc import Mapping
@@ -49,7 +49,7 @@ _MIN_STEPS = 500
 _N_VALIDATIONS = 15
 _STEPS_PER_WARMUP_STEP = 20
 _MAX_WARMUP = 4_000
-_MEMORY_SHARE = 0.7  # the rest is a safety margin
+_MEMORY_SHARE = 0.7  # of the available memory; the rest is a safety margin
 
 Fixed = Mapping[str, Any]  # values that the user has set, by dotted key
 
@@ -80,9 +80,9 @@ class _Draft:
 
 
 def choose(stats: CorpusStats, hardware: Hardware, fixed: Fixed) -> list[Choice]:
-    """Choose all relevant settings that are not in `fixed`.
+    """Return a choice for each relevant setting that is not in `fixed`.
 
-    If `fixed` contains a time budget (`train.minutes`), the model is chosen to fit it.
+    If `fixed` contains a time budget (`train.minutes`), the model can be trained within it.
     """
     size = choose_size(stats, hardware, _fixed_number(fixed, "train.minutes"))
     draft = _Draft(fixed)
@@ -161,7 +161,7 @@ def _choose_dev_and_batch_size(draft: _Draft, stats: CorpusStats, size: SizeChoi
 
 
 def _fit_batch_in_memory(draft: _Draft, stats: CorpusStats, hardware: Hardware) -> None:
-    """Halve the batch size until it fits in memory; accumulate batches to keep the step size."""
+    """Halve the batch size until it fits in memory, and accumulate batches to compensate."""
     if {"data.batch_tokens", "train.accumulate"} & draft.fixed.keys():
         return
     *others, last = draft.choices

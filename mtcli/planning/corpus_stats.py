@@ -14,8 +14,8 @@ from mtcli.data.corpus import Corpus
 
 _SAMPLE_PAIRS = 10_000
 _PROBE_PAIRS = 2_000
-_PROBE_LINE = 200  # characters used from the start of each line; entire paragraphs are slow
-_PROBE_MERGES = 640  # number of probe pieces that are longer than one character
+_PROBE_LINE = 200  # characters used from the start of each line; longer texts are slow to segment
+_PROBE_MERGES = 640  # pieces of the probe vocabulary that are longer than one character
 _FIXED_PIECES = 260  # 256 bytes and 4 special symbols in every vocabulary
 # A line has more pieces than words. The difference is proportional to n_merges ** -0.63, as
 # measured on Multi30k and the demo corpus with vocabularies of 1,000 to 8,000 pieces.
@@ -115,7 +115,7 @@ def _train_probe(lines: Sequence[str], alphabet_size: int) -> sentencepiece.Sent
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter([line[:_PROBE_LINE] for line in lines]),
         model_writer=model,
-        model_type="bpe",  # trains ten times faster than unigram; similar number of pieces per line
+        model_type="bpe",  # ten times faster than unigram, with a similar number of pieces
         vocab_size=_PROBE_MERGES + _FIXED_PIECES + alphabet_size,
         hard_vocab_limit=False,
         byte_fallback=True,
@@ -126,7 +126,7 @@ def _train_probe(lines: Sequence[str], alphabet_size: int) -> sentencepiece.Sent
 
 def _measure_side(lines: Sequence[str], probe: sentencepiece.SentencePieceProcessor) -> SideStats:
     lengths = np.array([len(line) for line in lines])
-    # Skip the lines that the probe was trained on: they have fewer pieces than other text.
+    # Skip the lines that the probe was trained on: it splits them into fewer pieces than new text.
     unseen = [line[:_PROBE_LINE] for line in (lines[1:_PROBE_PAIRS:2] or lines)]
     n_probed = sum(len(line) for line in unseen)
     characters = float(lengths.mean())

@@ -12,9 +12,9 @@ from mtcli.planning.corpus_stats import CorpusStats
 # 145 GFLOP/s. Two threads are 1.6 times as fast as one.
 _EFFICIENCY = 0.95
 _THREAD_LOSS = 0.32
-_OVERHEAD = 1_100  # cost of norms, dropout and sums per output of a linear layer, in FLOPs
+_OVERHEAD = 1_100  # cost of norms, dropout and additions per output of a linear layer, in FLOPs
 _FILL_RATE = 0.96  # fraction of the positions in a batch that are not padding
-_GPU_GFLOPS = 20_000  # assumed for small models, because GPUs are not measured
+_GPU_GFLOPS = 20_000  # assumed for small models, because mtcli does not measure GPUs
 _GPU_STEP_SECONDS = 0.03  # kernel launch overhead of a step
 
 _BASE_MEMORY = 350_000_000  # bytes that torch itself uses
@@ -58,7 +58,7 @@ class Workload:
 
 
 def estimate_workload(config: Config, stats: CorpusStats) -> Workload:
-    """Estimate the size of the corpus in pieces, for the vocabulary in `config`."""
+    """Estimate the size of the corpus in pieces, for the vocabulary size in `config`."""
     tokenizer = config.tokenizer
     source, target = stats.estimate_pieces(tokenizer.vocab_size, is_shared=tokenizer.is_shared)
     return Workload(source + 1, target + 1, stats.n_pairs)
@@ -98,8 +98,8 @@ def step_tokens(config: Config, work: Workload) -> float:
 def step_flops(config: Config, work: Workload) -> float:
     """Return the FLOPs of one step: linear layers, output layer and attention.
 
-    A multiplication and an addition are two FLOPs. The backward pass has twice the FLOPs of the
-    forward pass. Lookups, norms, activations and the optimizer are not counted.
+    A multiplication and an addition count as two FLOPs. The backward pass has twice the FLOPs of
+    the forward pass. Embedding lookups, norms, activations and the optimizer are not counted.
     """
     model, tokens = config.model, step_tokens(config, work)
     tokens_of = _tokens_by_side(tokens, work)
@@ -114,7 +114,7 @@ def step_flops(config: Config, work: Workload) -> float:
 
 
 def step_seconds(config: Config, work: Workload, hardware: Hardware) -> float:
-    """Return the duration of one step."""
+    """Return the expected duration of one step."""
     model = config.model
     tokens_of = _tokens_by_side(step_tokens(config, work), work)
     n_predicted = sum(tokens_of[side] for side in model.predicted_sides)
@@ -139,7 +139,7 @@ def _tokens_by_side(tokens: float, work: Workload) -> dict[str, float]:
 
 
 def _flops_per_second(hardware: Hardware) -> float:
-    """Return the FLOPs per second in training."""
+    """Return the expected training speed in FLOPs per second."""
     if hardware.gpu:
         return _GPU_GFLOPS * 1e9
     return _EFFICIENCY * hardware.gflops * 1e9 / math.pow(hardware.cores, _THREAD_LOSS)
@@ -152,7 +152,7 @@ def _newton_schulz_flops(group: LinearGroup) -> float:
 
 
 def _validation_seconds(config: Config, work: Workload, tokens_per_second: float) -> float:
-    """Return the duration of one validation.
+    """Return the expected duration of one validation.
 
     Per token, the loss costs a third of a training step, and greedy search as much as a full step.
     """
@@ -163,7 +163,7 @@ def _validation_seconds(config: Config, work: Workload, tokens_per_second: float
 
 
 def _peak_memory(config: Config, stats: CorpusStats, work: Workload, *, is_on_gpu: bool) -> int:
-    """Return the memory for weights, gradients, optimizer state, activations and data, in bytes.
+    """Return the expected peak memory use in bytes, including weights, activations and data.
 
     On a CPU, training the vocabulary may need more memory than training the model.
     """
@@ -195,7 +195,7 @@ def _vocabulary_pairs(config: Config, n_pairs: int) -> int:
 
 
 def disk_space(config: Config, stats: CorpusStats) -> int:
-    """Return the disk space, in bytes, that prepared data needs while the corpus is encoded."""
+    """Return the disk space in bytes that prepared data needs while the corpus is being encoded."""
     if config.data.streaming:
         return 0
     work = estimate_workload(config, stats)

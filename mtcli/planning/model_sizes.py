@@ -1,9 +1,9 @@
-"""Model sizes from small to large, and how to choose one for a corpus and a time budget.
+"""Model sizes from small to large, and the choice of a size for a corpus and a time budget.
 
-The tiers follow published recipes. About 30,000 pairs (Multi30k) work best with 2 to 4 million
-parameters and 2,000 to 4,000 pieces, 160,000 pairs (IWSLT) with 8,000 to 10,000 pieces, half a
-million with 8,000 to 16,000 pieces, and millions (WMT) with 32,000 pieces and the base model of
-Vaswani et al.
+The tiers follow published recipes. A corpus of about 30,000 pairs (Multi30k) works best with 2 to 4
+million parameters and 2,000 to 4,000 pieces. A corpus of 160,000 pairs (IWSLT) works best with
+8,000 to 10,000 pieces, and one of half a million pairs with 8,000 to 16,000 pieces. Corpora of
+millions of pairs (WMT) work best with 32,000 pieces and the base model of Vaswani et al. (2017).
 """
 
 from collections.abc import Sequence
@@ -88,9 +88,10 @@ def nominal_hardware(hardware: Hardware) -> Hardware:
 
 
 def _is_affordable(tier: SizeTier, stats: CorpusStats, hardware: Hardware, minutes: float) -> bool:
-    """Return whether the model can train on at least one token per parameter.
+    """Return whether the model can be trained on at least one token per parameter in `minutes`.
 
-    This threshold is low but sufficient: 36.6 BLEU on Multi30k took 1.4 tokens per parameter.
+    This threshold is low but sufficient: a model trained on 1.4 tokens per parameter reached 36.6
+    BLEU on Multi30k.
     """
     config = _tier_config(tier)
     work = estimate_workload(config, stats)

@@ -1,4 +1,4 @@
-"""Training plan: chosen settings with reasons and the expected cost, as values and as text."""
+"""Training plan: chosen settings with their reasons, and the expected cost of the run."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ _BYTES_PER_PARAMETER = 4 * 4  # weight, gradient and two optimizer states in flo
 
 @dataclass(frozen=True)
 class Plan:
-    """A complete configuration, its chosen settings, their basis, and the expected cost."""
+    """A configuration with its chosen settings, the corpus, the hardware, and the expected cost."""
 
     choices: Sequence[Choice]  # empty if the user has set everything
     config: Config
@@ -29,12 +29,12 @@ class Plan:
 def make_plan(
     stats: CorpusStats, settings: Sequence[Setting], hardware: Hardware | None = None
 ) -> Plan:
-    """Choose the settings that `settings` does not contain; `data.train` is required.
+    """Return a plan that chooses the settings missing from `settings`; `data.train` is required.
 
-    The user's settings never change, and the chosen settings are adapted to them. Only
+    The plan keeps the user's settings and adapts the chosen settings to them. Only
     `train.steps` and the intervals derived from it depend on the measured speed of the machine.
     """
-    fixed = flatten(settings)  # a section may contain only some of its keys
+    fixed = flatten(settings)  # by key, because the user may set only part of a section
     hardware = _hardware_in_use(hardware, fixed)
     choices = choose(stats, hardware, fixed)
     chosen = [(choice.key, choice.value) for choice in choices]
@@ -43,7 +43,7 @@ def make_plan(
 
 
 def estimate_config(stats: CorpusStats, config: Config, hardware: Hardware | None = None) -> Plan:
-    """Return the plan for a complete configuration, which contains no choices."""
+    """Return the plan for a complete configuration; it contains no choices."""
     hardware = _hardware_in_use(hardware, {"train.device": config.train.device})
     return Plan((), config, estimate(config, stats, hardware), stats, hardware)
 

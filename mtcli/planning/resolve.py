@@ -51,7 +51,7 @@ class TrainRequest:
     settings: Sequence[Setting]  # from the command line
     parent: Path | None = None  # model to start from
     is_fresh: bool = False
-    cache: Path | None = None  # data cache that runs share
+    cache: Path | None = None  # data cache shared between runs
 
     @cached_property
     def reader(self) -> CorpusReader:
@@ -60,7 +60,7 @@ class TrainRequest:
 
     @property
     def has_corpus(self) -> bool:
-        """Whether the request specifies training or dev data; a resumed run does not need it."""
+        """Whether the request specifies training or dev data; a resumed run does not need any."""
         keys = {key for key, _ in self.settings}
         return self.file is not None or not keys.isdisjoint(("data", "data.train", "data.dev"))
 
@@ -163,7 +163,7 @@ def _data_config(settings: Sequence[Setting]) -> DataConfig:
 
 
 def _vocabulary_size(settings: Sequence[Setting]) -> list[Setting]:
-    """Return the size of the user's SentencePiece model as a setting, if there is one."""
+    """Return the vocabulary size of the user's SentencePiece model, if any, as a setting."""
     path = flatten(settings).get("tokenizer.model")
     return (
         [("tokenizer.vocab_size", len(load_trained_tokenizer(Path(path)).source))] if path else []
@@ -248,6 +248,6 @@ def _check(request: TrainRequest) -> None:
     fixed = [key for key in inherited if not key.endswith("dropout")]
     if fixed:
         raise ConfigError(
-            f"{fixed[0]} cannot be set with --from: {request.parent.name} determines it",
+            f"{fixed[0]} cannot be set with --from: the model {request.parent.name} determines it",
             hint="remove --from or this setting",
         )
