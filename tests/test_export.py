@@ -90,7 +90,7 @@ REFUSED = {
     "modern": "across all heads",
     "window": "windowed self-attention with absolute positions is not supported",
 }
-REFUSED |= {name: "from left to right" for name in MODELS if name.startswith("decoder-only")}
+REFUSED |= {name: "use causal attention" for name in MODELS if name.startswith("decoder-only")}
 REFUSED |= {
     "decoder-only, causal window": r"do not apply a window .*\(model.window=3\)",
     "decoder-only, not tied": r"one embedding matrix .*\(model.tied_embeddings=none\)",
