@@ -683,7 +683,7 @@ def test_automatic_choices_adapt_to_a_user_setting(corpus_files, tmp_path, setti
         ("train.step=5", "--set train.step=5: unknown key"),
         ("model=7", "--set model=7: expected a section"),
         ("train.device=tpu", "--set train.device=tpu: must be auto"),
-        ("model.n_heads=yes", "--set model.n_heads=yes: YAML reads"),
+        ("model.n_heads=yes", "--set model.n_heads=yes: expected a number; YAML reads"),
         ("search.n_best=9", "search: n_best=9 is larger than beam_size=4"),
     ],
 )
