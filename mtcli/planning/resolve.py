@@ -48,7 +48,7 @@ class TrainRequest:
 
     out: Path
     file: Path | None  # configuration file
-    settings: Sequence[Setting]  # from the command line
+    settings: Sequence[Setting]  # from the command line and the recipe
     parent: Path | None = None  # model to start from
     is_fresh: bool = False
     cache: Path | None = None  # data cache shared between runs
@@ -103,7 +103,7 @@ def _has_no_filters(request: TrainRequest) -> bool:
 
 
 def _check_same_arch(file: Path, tree: dict[str, Any], parent: Path, arch: str) -> None:
-    """Raise `ConfigError` if the architecture in `file` differs from that of the parent."""
+    """Raise `ConfigError` if `file` and the model of --from have different architectures."""
     model = tree.get("model")
     if not isinstance(model, dict) or all(key.endswith("dropout") for key in model):
         return
@@ -203,11 +203,11 @@ def _measure(
 
 
 def _all_settings(request: TrainRequest) -> list[Setting]:
-    """Return the sections inherited from the parent, then the user's settings."""
+    """Return the sections inherited from the model of --from, then the user's settings."""
     _check(request)
     if request.parent is None:
         return _user_settings(request)
-    # A resumed run has its own copy of these sections, so it does not need its parent.
+    # A resumed run has its own copy of these sections, so it does not need the model of --from.
     is_parent_missing = not request.parent.is_dir()
     can_resume = not request.is_fresh and has_saved_weights(request.out)
     parent = load_saved_config(request.out if can_resume and is_parent_missing else request.parent)
@@ -234,7 +234,7 @@ def _user_settings(request: TrainRequest) -> list[Setting]:
 
 
 def _check(request: TrainRequest) -> None:
-    """Raise `ConfigError` if settings contradict each other or the parent."""
+    """Raise `ConfigError` if settings contradict each other or the model of --from."""
     keys = {key for key, _ in request.settings}
     if {"train.minutes", "train.steps"} <= keys:
         raise ConfigError(
