@@ -159,7 +159,7 @@ class Attention(nn.Module):
 
     def _split_heads(self, x: Tensor) -> Tensor:
         heads = torch.unflatten(x, -1, (-1, self.d_head))  # [B, T, H, E]
-        if x.dtype == torch.bfloat16 and x.device.type == "cpu":
+        if x.device.type == "cpu" and torch.is_autocast_enabled("cpu"):
             heads = heads.float()
         return heads.transpose(1, 2)  # [B, H, T, E]
 

@@ -72,6 +72,6 @@ def product_rows(x: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _padded(n: int) -> int:
-    """Round up `n`, so that there are at most 16 results between any number and its double."""
+    """Round up `n`, so that there are at most 9 results between any number and its double."""
     multiple = max(_MIN_MULTIPLE, (1 << n.bit_length()) >> 4)
     return -(-n // multiple) * multiple
