@@ -112,6 +112,7 @@ def corpus_files(tmp_path: Path, corpus: Corpus) -> tuple[Path, Path]:
 TINY_SETTINGS = {
     "tokenizer.kind": "bpe",
     "tokenizer.vocab_size": 340,
+    "train.precision": "float32",  # the same on every CPU
     **{f"model.{key}": value for key, value in TINY_MODEL.items()},
     "model.d_feed_forward": 32,
     "data.batch_tokens": 256,
@@ -139,6 +140,7 @@ DEMO = Path(__file__).parent.parent / "data" / "demo"
 SMALL = {
     "tokenizer.kind": "bpe",
     "tokenizer.vocab_size": 1000,
+    "train.precision": "float32",
     "model.d_model": 64,
     "model.n_heads": 4,
     "model.n_encoder_layers": 2,

@@ -82,7 +82,7 @@ def test_loading_refuses_an_unknown_format(saved):
     directory, _ = saved
     path = directory / "config.yaml"
     path.write_text(path.read_text().replace("format: 3\n", "format: 7\n"))
-    with pytest.raises(CheckpointError, match="has format 7, .*reads formats 1, 2, 3"):
+    with pytest.raises(CheckpointError, match="has format 7, .*reads formats 1, 2, 3, 4"):
         load_saved_config(directory)
 
 

@@ -90,6 +90,11 @@ class ModelConfig(Section):
         """Return the settings for a model of about the given size."""
 
     @property
+    def has_cpu_bfloat16_kernels(self) -> bool:
+        """Whether all large matrix products have bfloat16 kernels on CPUs."""
+        return True
+
+    @property
     def n_positions(self) -> int | None:
         """Maximum length of a source or target; None means unlimited."""
         return None

@@ -34,6 +34,11 @@ class RnnConfig(ModelConfig):
         """Whether each decoder step receives the attention output of the previous step."""
         return self.input_feeding and self.attention != "none"
 
+    @property
+    def has_cpu_bfloat16_kernels(self) -> bool:
+        """False, because many CPUs have no bfloat16 kernel for LSTM and GRU layers."""
+        return False
+
     def summary(self) -> str:
         """Return a one-line description of the architecture."""
         layers = f"{self.n_encoder_layers}+{self.n_decoder_layers} layers"

@@ -26,6 +26,7 @@ def _arch_of(value: Any) -> Any:
     return getattr(value, "arch", None)
 
 
+Precision = Literal["auto", "float32", "bfloat16", "float16"]
 ModelSection = Annotated[
     Annotated[TransformerConfig, Tag("transformer")]
     | Annotated[DecoderOnlyConfig, Tag("decoder_only")]
@@ -225,9 +226,10 @@ class TrainConfig(Section):
     max_rollbacks: Int = Field(3, ge=0)
     """Maximum number of rollbacks to the last checkpoint when training diverges. Each rollback
     halves the learning rate."""
-    precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """Precision of computations; the weights are float32. auto: bfloat16 on GPUs that support
-    it, otherwise float32."""
+    precision: Precision = "auto"
+    """Precision of matrix products; weights, softmax and loss are float32. auto: bfloat16 on GPUs
+    and CPUs that support it in hardware (CPUs: AVX512_BF16 or AMX, except for recurrent models),
+    otherwise float32."""
     compile: bool = False
     """Compile the model with torch.compile. Steps are faster, but compiling takes minutes."""
     sharding: Literal["none", "full"] = "none"
@@ -296,6 +298,12 @@ class Config(Section):
     model: ModelSection = TransformerConfig()
     train: TrainConfig = TrainConfig()
     search: SearchConfig = SearchConfig()
+
+    def cpu_precision(self, *, has_bfloat16: bool) -> Precision:
+        """Return the precision of training on a CPU that has, or lacks, bfloat16 instructions."""
+        if self.train.precision != "auto":
+            return self.train.precision
+        return "bfloat16" if has_bfloat16 and self.model.has_cpu_bfloat16_kernels else "float32"
 
     @model_validator(mode="after")
     def _check_sections(self) -> Self:

@@ -65,6 +65,12 @@ def saved_languages(directory: Path) -> Languages:
     return Languages(*(code if isinstance(code, str) else None for code in codes))
 
 
+def saved_format(directory: Path) -> int:
+    """Return the format of the model directory; 0 if it is not a number."""
+    value = read_saved_tree(directory / CONFIG).get("format")
+    return value if isinstance(value, int) else 0
+
+
 def check_has_weights(directory: Path) -> None:
     """Raise `CheckpointError` if the model in `directory` has no weights."""
     if not (directory / WEIGHTS).is_file():

@@ -1,5 +1,6 @@
 """Multi-head attention, and the key-value cache of self-attention."""
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -7,6 +8,7 @@ from torch import Tensor, nn
 
 from mtcli.config.transformers import NORM_EPSILON, AttentionConfig
 from mtcli.models.base import State
+from mtcli.models.linear import Linear
 from mtcli.models.masks import AttentionBlocks, AttentionMask
 from mtcli.models.positions import DotProductAttention
 from mtcli.models.recording import AttentionRecorder
@@ -99,10 +101,10 @@ class Attention(nn.Module):
         self.d_head = config.d_head
         self.dropout = config.attention_dropout
         self.relation = dot_product  # saved weights contain this attribute name
-        self.to_queries = nn.Linear(width, width, bias=bias)
-        self.to_keys = nn.Linear(width, config.d_keys, bias=bias)
-        self.to_values = nn.Linear(width, config.d_keys, bias=bias)
-        self.to_output = nn.Linear(width, width, bias=bias)
+        self.to_queries = Linear(width, width, bias=bias)
+        self.to_keys = Linear(width, config.d_keys, bias=bias)
+        self.to_values = Linear(width, config.d_keys, bias=bias)
+        self.to_output = Linear(width, width, bias=bias)
         self.query_norm = self._build_head_norm(config)
         self.key_norm = self._build_head_norm(config)
 
@@ -124,7 +126,8 @@ class Attention(nn.Module):
             recorder.add(self, self.relation.weights(queries, keys, mask))
         dropout = self.dropout if self.training else 0.0
         attend = self._attend_in_blocks if mask.is_blockwise else self.relation.attend
-        context: Tensor = attend(queries, keys, values, mask, dropout)  # [B, H, T, E]
+        with self._autocast(x.device):
+            context: Tensor = attend(queries, keys, values, mask, dropout)  # [B, H, T, E]
         output: Tensor = self.to_output(context.transpose(1, 2).flatten(2))  # [B, T, D]
         return output
 
@@ -157,7 +160,18 @@ class Attention(nn.Module):
 
     def _split_heads(self, x: Tensor) -> Tensor:
         heads = torch.unflatten(x, -1, (-1, self.d_head))  # [B, T, H, E]
+        if x.device.type == "cpu" and torch.is_autocast_enabled("cpu"):
+            heads = heads.float()
         return heads.transpose(1, 2)  # [B, H, T, E]
+
+    @staticmethod
+    def _autocast(device: torch.device) -> AbstractContextManager[None]:
+        """Return a context without autocast on CPUs, where attention in bfloat16 is slow.
+
+        torch 2.13's fused attention takes five times as long to compute gradients in bfloat16 as in
+        float32.
+        """
+        return torch.autocast("cpu", enabled=False) if device.type == "cpu" else nullcontext()
 
     def _build_head_norm(self, config: AttentionConfig) -> nn.Module:
         return RmsNorm(self.d_head) if config.qk_norm else nn.Identity()

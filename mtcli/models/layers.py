@@ -14,6 +14,7 @@ from mtcli.config.base import ModelConfig
 from mtcli.config.transformers import NORM_EPSILON, AttentionConfig
 from mtcli.models.attention import Attention, KeyValueCache, RmsNorm
 from mtcli.models.base import StateT, TrainableModel
+from mtcli.models.linear import Linear
 from mtcli.models.masks import AttentionMask
 from mtcli.models.positions import build_self_dot_product
 from mtcli.models.recording import AttentionRecorder
@@ -56,7 +57,8 @@ class Dropout(nn.Module):
         n_kept = max(1, round((1 - self.p) * 2**16))  # out of the 2**16 values of an int16
         random_bits = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
         values = random_bits.view(torch.int16)[: x.numel()].view(x.shape)
-        mask = values.to(x.dtype).lt_(n_kept - 2**15).mul_(2**16 / n_kept)
+        # float32 represents all 16-bit integers exactly; bfloat16 does not.
+        mask = values.float().lt_(n_kept - 2**15).mul_(2**16 / n_kept)
         return x * mask
 
 
@@ -66,15 +68,15 @@ class FeedForward(nn.Module):
     def __init__(self, config: AttentionConfig) -> None:
         super().__init__()
         width, inner, bias = config.d_model, config.d_feed_forward, config.biases
-        self.to_inner = nn.Linear(width, inner, bias=bias)
-        self.to_output = nn.Linear(inner, width, bias=bias)
-        self.to_gate = nn.Linear(width, inner, bias=bias) if config.gated else None
+        self.to_inner = Linear(width, inner, bias=bias)
+        self.to_output = Linear(inner, width, bias=bias)
+        self.to_gate = Linear(width, inner, bias=bias) if config.gated else None
         self.activation = ACTIVATIONS[config.activation]
         self.dropout = Dropout(config.activation_dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         """Transform each position of `x` [B, T, D] independently."""
-        # Flatten, because nn.Linear returns a view for 3-D inputs, and the in-place activation
+        # Flatten, because a linear layer returns a view for 3-D inputs, and the in-place activation
         # would copy it.
         flat = x.flatten(0, 1)  # [B*T, D]
         inner = self.activation(self.to_inner(flat))  # [B*T, d_feed_forward]
@@ -185,7 +187,7 @@ class EmbeddedModel(TrainableModel[StateT]):
 
     def _build_output(self, config: ModelConfig, target_size: int) -> None:
         """Add the output projection, initialize all linear layers, and tie the embeddings."""
-        self.to_logits = nn.Linear(config.d_model, target_size, bias=False)
+        self.to_logits = Linear(config.d_model, target_size, bias=False)
         initialize_linears(self)
         if config.tied_embeddings != "none":
             self.to_logits.weight = self.target_embedding.weight

@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mtcli.models.linear import product_dtype
+
 CellState = tuple[Tensor, ...]  # hidden state, and the cell state of an LSTM; each [B, D]
 
 
@@ -19,7 +21,7 @@ class DeferredMatrix:
     """
 
     def __init__(self, matrix: Tensor) -> None:
-        matrix = matrix.to(_product_dtype(matrix))
+        matrix = matrix.to(product_dtype(matrix))
         self.records: list[tuple[Tensor, Tensor]] = []  # input and output gradient of each step
         self.needs_gradient = torch.is_grad_enabled()
         defer: Callable[..., Tensor] = _DeferredGradient.apply
@@ -39,13 +41,6 @@ class DeferredMatrix:
             multiply: Callable[..., Tensor] = _DeferredProduct.apply
             return multiply(x, addend, self.matrix, self.transposed, self.records)
         return _multiply(x, addend, self.transposed)
-
-
-def _product_dtype(tensor: Tensor) -> torch.dtype:
-    """Return the dtype in which torch's autocast would compute a product."""
-    device = tensor.device.type
-    is_autocast = torch.is_autocast_enabled(device)
-    return torch.get_autocast_dtype(device) if is_autocast else tensor.dtype
 
 
 def _multiply(x: Tensor, addend: Tensor | None, transposed: Tensor) -> Tensor:
@@ -127,7 +122,7 @@ class Lstm(nn.LSTM):
 
     def run(self, x: Any, states: CellState | None = None) -> tuple[Any, CellState]:
         """Process the sequences `x`, packed or not; return hidden states and the final state."""
-        if x.data.device.type == "cpu" and not _has_cpu_lstm(_product_dtype(x.data)):
+        if x.data.device.type == "cpu" and not _has_cpu_lstm(product_dtype(x.data)):
             with torch.autocast("cpu", enabled=False):
                 states = states and tuple(state.float() for state in states)
                 hidden, states = self(x.float(), states)

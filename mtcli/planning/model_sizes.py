@@ -83,8 +83,8 @@ def choose_size(stats: CorpusStats, hardware: Hardware, minutes: float | None) -
 
 
 def nominal_hardware(hardware: Hardware) -> Hardware:
-    """Return `hardware` with a nominal speed instead of the measured one."""
-    return replace(hardware, gflops=hardware.cores * _CORE_GFLOPS)
+    """Return `hardware` with a nominal speed, so that choices depend only on cores and memory."""
+    return replace(hardware, gflops=hardware.cores * _CORE_GFLOPS, has_bfloat16=False)
 
 
 def _is_affordable(tier: SizeTier, stats: CorpusStats, hardware: Hardware, minutes: float) -> bool:

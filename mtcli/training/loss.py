@@ -6,6 +6,7 @@ few hundred rows, uses each chunk for the loss and the gradients, and then frees
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from mtcli.data.batches import Batch
 from mtcli.models.base import TrainableModel
+from mtcli.models.linear import product_dtype, product_rows
 from mtcli.tokenizer import IGNORE_INDEX
 
 _CHUNK = 2**22  # maximum number of logits in memory at the same time
@@ -25,10 +27,19 @@ def summed_loss(hidden: Tensor, weight: Tensor, labels: Tensor, smoothing: float
     that every target token has the same weight, regardless of the batch size.
     """
     is_target = labels != IGNORE_INDEX
-    loss: Tensor = _ChunkedCrossEntropy.apply(
-        hidden[is_target], weight, labels[is_target], smoothing, torch.is_grad_enabled()
-    )  # type: ignore[no-untyped-call]
+    options = _LossOptions(smoothing, product_dtype(hidden), torch.is_grad_enabled())
+    with torch.autocast(hidden.device.type, enabled=False):  # the function casts its products
+        loss: Tensor = _ChunkedCrossEntropy.apply(
+            hidden[is_target], weight, labels[is_target], options
+        )  # type: ignore[no-untyped-call]
     return loss
+
+
+@dataclass(frozen=True)
+class _LossOptions:
+    smoothing: float
+    dtype: torch.dtype  # of the matrix products; everything else has the type of the hidden states
+    has_gradients: bool
 
 
 class _ChunkedCrossEntropy(torch.autograd.Function):
@@ -43,18 +54,20 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, labels: Tensor, smoothing: float, has_gradients: bool
+        ctx: Any, x: Tensor, weight: Tensor, labels: Tensor, options: _LossOptions
     ) -> Tensor:
-        w = weight.to(x.dtype)
+        smoothing, has_gradients = options.smoothing, options.has_gradients
+        w = weight.to(options.dtype)
         uniform = smoothing / len(w)  # e / V
-        w_sum = w.sum(dim=0)  # [D]
+        w_sum = weight.to(x.dtype).sum(dim=0)  # [D]
         total = -uniform * (x @ w_sum).sum(dtype=torch.float32)
         x_gradient = torch.empty_like(x) if has_gradients else None
         w_gradient = torch.zeros_like(weight) if has_gradients else None
         n_rows = max(1, _CHUNK // len(w))
         for start in range(0, len(x), n_rows):
-            rows, targets = x[start : start + n_rows], labels[start : start + n_rows, None]
-            logits = (rows @ w.T).float()  # [N, V]
+            targets = labels[start : start + n_rows, None]
+            rows = product_rows(x[start : start + n_rows], options.dtype)
+            logits = (rows @ w.T)[: len(targets)].float()  # [N, V]
             target_logits = logits.gather(1, targets)  # [N, 1]
             # Overwrite the logits, which are no longer needed.
             probs = torch.softmax(logits, dim=1, out=logits)
@@ -63,8 +76,8 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             total += (smoothing * target_logits - log_probs).sum()
             if x_gradient is not None and w_gradient is not None:
                 probs.scatter_add_(1, targets, torch.full_like(target_logits, smoothing - 1))
-                logit_gradient = probs.to(x.dtype)
-                x_gradient[start : start + n_rows] = logit_gradient @ w
+                logit_gradient = product_rows(probs, options.dtype)
+                x_gradient[start : start + n_rows] = (logit_gradient @ w)[: len(targets)]
                 _add_product(w_gradient, logit_gradient.T, rows)
         if x_gradient is not None and w_gradient is not None:
             x_gradient -= uniform * w_sum
@@ -76,7 +89,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         x_gradient, w_gradient = ctx.saved_tensors
         [scale] = gradients
-        return x_gradient.mul_(scale), w_gradient.mul_(scale), None, None, None
+        return x_gradient.mul_(scale), w_gradient.mul_(scale), None, None
 
 
 def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:

@@ -15,8 +15,8 @@ class Muon(Optimizer):
     """SGD with Nesterov momentum and orthogonalized updates (Jordan et al. 2024).
 
     An update moves all singular directions of a matrix by about the same amount, even those with
-    small gradients. The Newton-Schulz iteration runs in the precision of the parameters, because
-    most CPUs only emulate bfloat16. Matrices of the same shape are processed together.
+    small gradients. The Newton-Schulz iteration runs in `dtype`. bfloat16 is precise enough, but
+    many CPUs only emulate it. Matrices of the same shape are processed together.
     """
 
     def __init__(
@@ -26,9 +26,11 @@ class Muon(Optimizer):
         *,
         momentum: float = 0.95,
         weight_decay: float = 0.0,
+        dtype: torch.dtype = torch.float32,
         processes: Processes = SINGLE,
     ) -> None:
         super().__init__(parameters, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
+        self.dtype = dtype
         self.processes = processes
 
     @torch.no_grad()
@@ -66,12 +68,12 @@ class Muon(Optimizer):
         """Return the orthogonalized matrices; the processes share the work."""
         n, size = len(matrices), self.processes.size
         if size == 1:
-            return list(orthogonalize(torch.stack(matrices)).unbind())
+            return list(orthogonalize(torch.stack(matrices), self.dtype).unbind())
         n_each = -(-n // size)
         padded = matrices + [torch.zeros_like(matrices[0])] * (n_each * size - n)
         start = self.processes.rank * n_each
         local = orthogonalize(
-            torch.stack(padded[start : start + n_each])
+            torch.stack(padded[start : start + n_each]), self.dtype
         )  # [n_each, rows, columns]
         parts = [torch.empty_like(local) for _ in range(size)]
         dist.all_gather(parts, local.contiguous())
@@ -85,19 +87,21 @@ class Muon(Optimizer):
         return momentum
 
 
-def orthogonalize(x: Tensor, n_steps: int = 5) -> Tensor:
+def orthogonalize(x: Tensor, dtype: torch.dtype | None = None, n_steps: int = 5) -> Tensor:
     """Return the matrices `x` [n, rows, columns] with all singular values moved close to 1.
 
     After five Newton-Schulz steps with the coefficients from Jordan et al. (2024), the singular
-    values are between about 0.7 and 1.2, which is accurate enough.
+    values are between about 0.7 and 1.2, which is accurate enough. The products are computed in `dtype`.
     """
     a, b, c = 3.4445, -4.7750, 2.0315
     is_tall = x.size(-2) > x.size(-1)
     x = x.mT if is_tall else x  # makes `gram` smaller
-    x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
+    original_dtype = x.dtype
+    x = (x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)).to(dtype or original_dtype)
     for _ in range(n_steps):
         gram = x @ x.mT
         x = a * x + torch.baddbmm(gram, gram, gram, beta=b, alpha=c) @ x
+    x = x.to(original_dtype)
     return x.mT if is_tall else x
 
 

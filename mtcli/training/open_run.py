@@ -3,21 +3,17 @@
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from mtcli.config.sections import Config
 from mtcli.config.tags import ModelTags
 from mtcli.data.corpus import Corpus
 from mtcli.data.formats.base import Languages
 from mtcli.errors import CheckpointError, ConfigError, DataError, MtcliError
-from mtcli.evaluation.tokenizers import check_tokenizer, choose_tokenizer
 from mtcli.files import write_file
 from mtcli.model_dir.checkpoints import Checkpoint, Progress, inference_weights
 from mtcli.model_dir.directory import (
     check_is_run,
-    fixed_steps,
     has_saved_weights,
-    load_saved_config,
     mtcli_version,
     remove_run,
     save_config,
@@ -35,7 +31,7 @@ from mtcli.tokenizer import (
     tokenizers_from_files,
 )
 from mtcli.training.dataset import Dataset
-from mtcli.training.loop import DivergedError, divergence_error, save_if_best
+from mtcli.training.loop import save_if_best
 from mtcli.training.preparation import (
     Notify,
     Preparation,
@@ -44,10 +40,15 @@ from mtcli.training.preparation import (
     read_split,
 )
 from mtcli.training.resume import find_checkpoint, resume
+from mtcli.training.run_settings import (
+    resolve_bleu_tokenizer,
+    resolve_precision,
+    resolve_steps,
+    with_train_settings,
+)
 from mtcli.training.run_state import Run, RunContext, RunOptions, build_run
 from mtcli.training.shares import planned_shares
 from mtcli.training.streaming import StreamPreparation
-from mtcli.training.time_budget import estimate_steps
 
 
 def open_run(
@@ -117,10 +118,12 @@ def _build_or_restore(
     counts = b"" if checkpoint else context.processes.run_on_first(preparation.word_counts)
     context.reader.clear()  # free the text, because training needs only token ids
     config = _with_languages(config, summary.languages)
-    config = _resolve_bleu_tokenizer(config, context, checkpoint, notify)
-    config = _resolve_steps(config, context, data, options, notify)
+    is_resumed = checkpoint is not None
+    config = resolve_bleu_tokenizer(config, context, notify, is_resumed=is_resumed)
+    config = resolve_precision(config, context, is_resumed=is_resumed)
+    config = resolve_steps(config, context, data, options, notify)
     if checkpoint:  # it contains weights, and the model that the run started from may be gone
-        config = _with_train_settings(config, start_from=None)
+        config = with_train_settings(config, start_from=None)
     run = build_run(config, context, data)
     _notify_summary(run, notify)
     if checkpoint:
@@ -169,30 +172,6 @@ def _with_languages(config: Config, languages: Languages) -> Config:
         return config
     codes = {"source_lang": languages.source, "target_lang": languages.target}
     return config.model_copy(update={"data": config.data.model_copy(update=codes)})
-
-
-def _resolve_bleu_tokenizer(
-    config: Config, context: RunContext, checkpoint: Checkpoint | None, notify: Notify
-) -> Config:
-    """Return `config` with a BLEU tokenizer.
-
-    A resumed run keeps its tokenizer, because another one could change which weights are best.
-    """
-
-    def choose() -> str:
-        name = config.train.bleu_tokenizer
-        if name is None and checkpoint:
-            name = load_saved_config(context.directory).train.bleu_tokenizer
-        if name is not None:
-            check_tokenizer(name)
-            return name
-        choice = choose_tokenizer(config.data.target_lang)
-        if choice.notice:
-            notify(choice.notice)
-        return choice.name
-
-    name = context.processes.run_on_first(choose)
-    return _with_train_settings(config, bleu_tokenizer=name)
 
 
 def _lock_new_run(directory: Path, lock: RunLock) -> None:
@@ -298,31 +277,6 @@ def check_tags(config: Config, dev: Corpus, tokenizers: Tokenizers) -> None:
         )
 
 
-def _resolve_steps(
-    config: Config, context: RunContext, data: Dataset, options: RunOptions, notify: Notify
-) -> Config:
-    """Return `config`, with the number of steps that fit into `train.minutes` if it is set."""
-    minutes = config.train.minutes
-    if minutes is None:
-        return config
-    steps = None
-    if context.processes.is_first and not options.fresh:
-        steps = fixed_steps(context.directory, config)
-    steps = context.processes.broadcast(steps)
-    if steps is None:
-        context.listener(Notice("measuring the training speed"))
-        try:
-            steps = estimate_steps(config, context, data)
-        except DivergedError as error:
-            raise divergence_error(error) from error
-    notify(f"budget: {minutes:g} minutes, {steps:,} steps")
-    return _with_train_settings(config, steps=steps)
-
-
-def _with_train_settings(config: Config, **settings: Any) -> Config:
-    return config.model_copy(update={"train": config.train.model_copy(update=settings)})
-
-
 def _notify_summary(run: Run, notify: Notify) -> None:
     """Report the model size, initial weights, corpus shares, dev sets and training settings."""
     options, device, size = run.config.train, run.train_step.device, run.processes.size
@@ -334,7 +288,8 @@ def _notify_summary(run: Run, notify: Notify) -> None:
     for line in (*planned_shares(run), *_describe_dev_sets(run)):
         notify(line)
     in_processes = f", {size} processes" if size > 1 else ""
-    notify(f"training: {options.summary(run.config.data.batch_tokens)}, on {device}{in_processes}")
+    where = f"on {device}{in_processes}, in {options.precision}"
+    notify(f"training: {options.summary(run.config.data.batch_tokens)}, {where}")
 
 
 def _describe_dev_sets(run: Run) -> list[str]:

@@ -58,6 +58,7 @@ def build_optimizers(
             matrices,
             options.matrix_learning_rate,
             weight_decay=options.weight_decay,
+            dtype=torch.bfloat16 if options.precision == "bfloat16" else torch.float32,
             processes=processes,
         )
         optimizers.append(muon)

@@ -70,7 +70,7 @@ class TrainStep:
         self.options = options
         self.processes = processes
         self.device = next(loss_module.parameters()).device
-        self.dtype = autocast_dtype(options, self.device)
+        self.dtype = _product_dtype(options, self.device)
         self.schedule = build_schedule(options)
         self.loss_module = self._compile_and_wrap(loss_module)
         self.restart()
@@ -215,19 +215,12 @@ class TrainStep:
         self.max_positions = min(self.processes.gather(largest // 2))
 
 
-def autocast_dtype(options: TrainConfig, device: torch.device) -> torch.dtype:
-    """Return the data type for matrix multiplication; on GPUs, also enable TF32 for float32."""
+def _product_dtype(options: TrainConfig, device: torch.device) -> torch.dtype:
+    """Return the data type of matrix products; on GPUs, also enable TF32 for float32."""
     if device.type == "cuda":
         torch.set_float32_matmul_precision("high")
-    match options.precision:
-        case "bfloat16":
-            return torch.bfloat16
-        case "float16":
-            return torch.float16
-        case "auto" if device.type == "cuda" and torch.cuda.is_bf16_supported():
-            return torch.bfloat16
-        case _:
-            return torch.float32
+    dtypes = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+    return dtypes.get(options.precision, torch.float32)
 
 
 def _memory_error(message: str) -> ConfigError:
