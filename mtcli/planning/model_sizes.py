@@ -76,7 +76,7 @@ def choose_size(stats: CorpusStats, hardware: Hardware, minutes: float | None) -
     nominal = nominal_hardware(hardware)
     affordable = [tier for tier in suitable if _is_affordable(tier, stats, nominal, budget)]
     tier = affordable[-1] if affordable else suitable[0]
-    text = f"{default / 60:.0f} hours (the default without --minutes)"
+    text = f"{default / 60:.0f} hours (the default)"
     if minutes:
         text = "1 minute" if minutes == 1 else f"{minutes:g} minutes"
     return SizeChoice(tier, budget, is_limited_by_time=tier != suitable[-1], budget=text)

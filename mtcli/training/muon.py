@@ -91,7 +91,8 @@ def orthogonalize(x: Tensor, dtype: torch.dtype | None = None, n_steps: int = 5)
     """Return the matrices `x` [n, rows, columns] with all singular values moved close to 1.
 
     After five Newton-Schulz steps with the coefficients from Jordan et al. (2024), the singular
-    values are between about 0.7 and 1.2, which is accurate enough. The products are computed in `dtype`.
+    values are between about 0.7 and 1.2, which is accurate enough. `dtype` is the data type of the
+    matrix products.
     """
     a, b, c = 3.4445, -4.7750, 2.0315
     is_tall = x.size(-2) > x.size(-1)
