@@ -44,9 +44,9 @@ for line in sys.stdin:
 class Worker:
     """A program that answers each line of its input with one line of output."""
 
-    def __init__(self, command: list[str], core: int) -> None:
+    def __init__(self, command: list[str], cores: str) -> None:
         self.process = subprocess.Popen(
-            ["taskset", "-c", str(core), *command],
+            ["taskset", "-c", cores, *command],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -60,9 +60,9 @@ class Worker:
         self.process.stdin.flush()
         return self.process.stdout.readline()
 
-    def train(self) -> dict[str, float]:
-        """Train for `N_STEPS`; return time, tokens, positions and memory use."""
-        measured: dict[str, float] = json.loads(self.ask(str(N_STEPS)))
+    def train(self, n_steps: int = N_STEPS) -> dict[str, float]:
+        """Train for `n_steps`; return time, tokens, positions and memory use."""
+        measured: dict[str, float] = json.loads(self.ask(str(n_steps)))
         return measured
 
 
@@ -73,7 +73,7 @@ def main() -> None:
     parser.add_argument("target", type=Path)
     parser.add_argument("--hugging-face", metavar="PYTHON")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--core", type=int, default=1)
+    parser.add_argument("--core", default="1")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         ids = Path(folder) / "ids.npz"
@@ -92,10 +92,12 @@ def main() -> None:
         print_table(run_rounds(workers, probe, options.rounds), flops_per_token(corpus))
 
 
-def write_ids(source: Path, target: Path, path: Path) -> EncodedCorpus:
-    """Train a vocabulary of 8,000 pieces and write the ids of all pairs."""
+def write_ids(source: Path, target: Path, path: Path, vocab_size: int = 8000) -> EncodedCorpus:
+    """Train a vocabulary and write the ids of all pairs."""
     pairs = read_corpus(CorpusSource.parse([source, target]), print)
-    tokenizers = train_tokenizers(pairs.source, pairs.target, TokenizerConfig(vocab_size=8000))
+    tokenizers = train_tokenizers(
+        pairs.source, pairs.target, TokenizerConfig(vocab_size=vocab_size)
+    )
     corpus = encode(pairs, tokenizers, 128, print)
     np.savez(
         path,
@@ -108,20 +110,25 @@ def write_ids(source: Path, target: Path, path: Path) -> EncodedCorpus:
     return corpus
 
 
-def flops_per_token(corpus: EncodedCorpus) -> float:
+def flops_per_token(
+    corpus: EncodedCorpus,
+    d_model: int = 256,
+    n_layers: tuple[int, int] = (3, 3),
+    vocab_size: int = 8000,
+) -> float:
     """Return the mean number of floating-point operations per token, without padding.
 
     Each token needs two operations per weight, plus attention. The backward pass costs twice as
     much as the forward pass.
     """
-    d_model, d_feed_forward, n_layers, vocab_size = 256, 1024, 3, 8000
+    n_encoder, n_decoder = n_layers
     source, target = corpus.source.lengths(), corpus.target.lengths()
-    projections, feed_forward = 4 * d_model**2, 2 * d_model * d_feed_forward
+    projections, feed_forward = 4 * d_model**2, 8 * d_model**2
     cross_projections = 2 * d_model**2  # source: keys and values; target: queries and outputs
-    per_source = n_layers * (projections + feed_forward + cross_projections)
-    per_target = n_layers * (projections + cross_projections + feed_forward) + d_model * vocab_size
-    n_scores = source**2 + source * target + target * (target + 1) / 2
-    attention = n_layers * 2 * d_model * n_scores
+    per_source = n_encoder * (projections + feed_forward) + n_decoder * cross_projections
+    per_target = n_decoder * (projections + cross_projections + feed_forward) + d_model * vocab_size
+    n_scores = n_encoder * source**2 + n_decoder * (source * target + target * (target + 1) / 2)
+    attention = 2 * d_model * n_scores
     total = 3 * 2 * (per_source * source.sum() + per_target * target.sum() + attention.sum())
     return float(total / (source.sum() + target.sum()))
 
