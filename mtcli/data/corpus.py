@@ -19,6 +19,7 @@ from mtcli.data.formats.base import (
     completed_share,
 )
 from mtcli.data.line_store import (
+    EncodedLines,
     Lines,
     LineStore,
     aligned_blocks,
@@ -59,6 +60,13 @@ class Corpus:
             # The blocks of both sides were written together, so they have the same rows.
             return zip(self.source.blocks(), self.target.blocks(), strict=True)
         return aligned_blocks(zip(self.source, self.target, strict=True))
+
+    def lazy_blocks(self) -> Iterator[tuple[Sequence[str], Sequence[str]]]:
+        """Yield the same blocks as `blocks`; text on disk is decoded only when it is needed."""
+        if isinstance(self.source, Lines) and isinstance(self.target, Lines):
+            sides = self.source.encoded_blocks(), self.target.encoded_blocks()
+            return zip(*(map(EncodedLines, side) for side in sides), strict=True)
+        return self.blocks()
 
     def take(self, rows: Sequence[int] | NDArray[np.int64]) -> "Corpus":
         """Return the pairs with the given row numbers, in memory."""

@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import repeat
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any, overload
+from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,13 +22,14 @@ _BLOCK_LINES, _BLOCK_CHARACTERS = 10_000, 1_000_000  # a block ends when it reac
 class Lines(Sequence[str]):
     """Base class for sequences of lines that are read in blocks."""
 
-    def blocks(self) -> Iterator[list[str]]:
-        """Yield the lines in order, in blocks of limited size."""
+    def encoded_blocks(self) -> Iterator[bytes]:
+        """Yield the lines in UTF-8, each with a line feed, in blocks of limited size."""
         raise NotImplementedError
 
-    def encoded_blocks(self) -> Iterator[bytes]:
-        """Yield the blocks in UTF-8; each line ends with a line feed."""
-        raise NotImplementedError
+    def blocks(self) -> Iterator[list[str]]:
+        """Yield the lines in order, in blocks of limited size."""
+        for data in self.encoded_blocks():
+            yield data.decode().split("\n")[:-1]
 
     def take(self, rows: Sequence[int] | NDArray[np.int64]) -> list[str]:
         """Return the lines with the given row numbers, in the given order."""
@@ -106,13 +107,8 @@ class LineStore(Lines):
         """Maximum number of characters in a line."""
         return self._longest
 
-    def blocks(self) -> Iterator[list[str]]:
-        """Yield the blocks as they were appended."""
-        for data in self.encoded_blocks():
-            yield data.decode().split("\n")[:-1]
-
     def encoded_blocks(self) -> Iterator[bytes]:
-        """Yield the blocks in UTF-8, as they are stored."""
+        """Yield the blocks as they were appended, in UTF-8."""
         for number in range(len(self._starts)):
             yield self._encoded_block(number)
 
@@ -120,11 +116,11 @@ class LineStore(Lines):
         """Return the lines with the given row numbers, in the given order."""
         rows = np.asarray(rows, dtype=np.int64)
         found: dict[int, str] = {}
-        number, block = -1, list[bytes]()
+        number, block = -1, EncodedLines(b"")
         for row in np.unique(rows).tolist():
             if (new := bisect_right(self._starts, row) - 1) != number:
-                number, block = new, self._encoded_block(new).split(b"\n")
-            found[row] = block[row - self._starts[number]].decode()
+                number, block = new, EncodedLines(self._encoded_block(new))
+            found[row] = block[row - self._starts[number]]
         return [found[row] for row in rows.tolist()]
 
     def _encoded_block(self, number: int) -> bytes:
@@ -163,30 +159,16 @@ class SelectedLines(Lines):
         """Upper bound: the length of the longest line, including excluded lines."""
         return self._lines.longest
 
-    def blocks(self) -> Iterator[list[str]]:
-        """Yield the blocks without the excluded lines."""
-        start = 0
-        for block in self._lines.blocks():
-            start = self._remove_excluded(block, start)
-            if block:
-                yield block
-
     def encoded_blocks(self) -> Iterator[bytes]:
         """Yield the blocks without the excluded lines, in UTF-8."""
         start = 0
         for data in self._lines.encoded_blocks():
-            block = data.split(b"\n")[:-1]
-            start = self._remove_excluded(block, start)
-            if block:
-                yield b"\n".join([*block, b""])
-
-    def _remove_excluded(self, block: list[Any], start: int) -> int:
-        """Remove the excluded rows from a block; return the number of the row after the block."""
-        end = start + len(block)
-        first, last = np.searchsorted(self._excluded, (start, end)).tolist()
-        for row in reversed(self._excluded[first:last].tolist()):
-            del block[row - start]
-        return end
+            block = EncodedLines(data)
+            end = start + len(block)
+            first, last = np.searchsorted(self._excluded, (start, end)).tolist()
+            if selected := block.exclude(self._excluded[first:last] - start):
+                yield selected
+            start = end
 
     def take(self, rows: Sequence[int] | NDArray[np.int64]) -> list[str]:
         """Return the lines with the given row numbers, in the given order."""
@@ -218,6 +200,12 @@ class EncodedLines(Sequence[str]):
 
     def __len__(self) -> int:
         return len(self.ends)
+
+    def exclude(self, rows: NDArray[np.int64]) -> bytes:
+        """Return all lines except those in `rows`, a sorted array, in UTF-8."""
+        starts = np.append(0, self.ends[rows] + 1).tolist()
+        ends = np.append(np.append(0, self.ends + 1)[rows], len(self.data)).tolist()
+        return b"".join([self.data[start:end] for start, end in zip(starts, ends, strict=True)])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._decoded)
