@@ -4,7 +4,6 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from operator import eq
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -185,8 +184,9 @@ class CorpusReader:
             if len(entry.entry.corpus) == 1 or not _is_plain(entry.corpus):
                 notices += entry.corpus.descriptions
             languages = languages if source.targets else entry.corpus.languages
-            for block in aligned_blocks(entry.corpus.rows):
-                if kept := _drop_blank(*block, counts):
+            for block in entry.corpus.blocks or aligned_blocks(entry.corpus.rows):
+                kept = _drop_blank(EncodedLines.of(block[0]), EncodedLines.of(block[1]), counts)
+                if len(kept[0]):
                     stores[0].append(kept[0])
                     stores[1].append(kept[1])
                 on_read()
@@ -248,21 +248,16 @@ def _is_plain(opened: OpenedCorpus) -> bool:
 
 
 def _drop_blank(
-    sources: list[str], targets: list[str], counts: _Counts
-) -> tuple[list[str], list[str]] | None:
-    """Return the pairs of a block in which neither side is blank; None if there are none."""
+    sources: EncodedLines, targets: EncodedLines, counts: _Counts
+) -> tuple[EncodedLines, EncodedLines]:
+    """Return the pairs of a block in which neither side is blank."""
     counts.n_pairs += len(sources)
-    if not (all(map(str.strip, sources)) and all(map(str.strip, targets))):
-        pairs = zip(sources, targets, strict=True)
-        kept = [(source, target) for source, target in pairs if source.strip() and target.strip()]
-        counts.n_blank += len(sources) - len(kept)
-        pairs = zip(sources, targets, strict=True)
-        blank = next((pair for pair in pairs if not (pair[0].strip() and pair[1].strip())), None)
-        counts.blank = counts.blank or blank
-        if not kept:
-            return None
-        sources, targets = map(list, zip(*kept, strict=True))
-    counts.n_same += sum(map(eq, sources, targets))
+    if rows := sorted({*sources.blank_rows(), *targets.blank_rows()}):
+        counts.n_blank += len(rows)
+        counts.blank = counts.blank or (sources[rows[0]], targets[rows[0]])
+        blank = np.array(rows)
+        sources, targets = (EncodedLines(side.exclude(blank)) for side in (sources, targets))
+    counts.n_same += sources.n_same(targets)
     return sources, targets
 
 

@@ -18,6 +18,9 @@ from mtcli.tokenizer import replace_surrogates
 
 _BLOCK_LINES, _BLOCK_CHARACTERS = 10_000, 1_000_000  # a block ends when it reaches either limit
 
+# First two bytes of spaces that are not ASCII, in UTF-8.
+_WIDE_SPACES = np.array([0xC285, 0xC2A0, 0xE19A, 0xE280, 0xE281, 0xE380], np.uint16)
+
 
 class Lines(Sequence[str]):
     """Base class for sequences of lines that are read in blocks."""
@@ -79,11 +82,9 @@ class LineStore(Lines):
 
     def append(self, block: Sequence[str]) -> None:
         """Add a block of lines, which must not contain line feeds."""
+        encoded = EncodedLines.of(block)
+        data = encoded.data
         self._offsets.append(self.n_bytes)
-        try:
-            data = ("\n".join(block) + "\n").encode()
-        except UnicodeEncodeError:
-            data = ("\n".join(map(replace_surrogates, block)) + "\n").encode()
         try:
             while data:
                 n_written = os.write(self._descriptor, data)
@@ -96,8 +97,10 @@ class LineStore(Lines):
                 hint="free some disk space, or choose another disk with --out or --cache",
             ) from error
         self._starts.append(self._n_lines)
-        self._n_lines += len(block)
-        self._longest = max(self._longest, max(map(len, block)))
+        self._n_lines += len(encoded)
+        # A line does not have more characters than bytes, so most lines need not be decoded.
+        longer = np.flatnonzero(encoded.sizes > self._longest).tolist()
+        self._longest = max([self._longest, *(len(encoded[row]) for row in longer)])
 
     def __len__(self) -> int:
         return self._n_lines
@@ -184,10 +187,34 @@ class EncodedLines(Sequence[str]):
     def __init__(self, data: bytes) -> None:
         self.data = data
 
+    @classmethod
+    def of(cls, lines: Sequence[str]) -> "EncodedLines":
+        """Encode `lines`, which must not contain line feeds; replace unpaired surrogates."""
+        if isinstance(lines, EncodedLines):
+            return lines
+        try:
+            return cls(("\n".join(lines) + "\n").encode())
+        except UnicodeEncodeError:
+            return cls(("\n".join(map(replace_surrogates, lines)) + "\n").encode())
+
+    @cached_property
+    def _bytes(self) -> NDArray[np.uint8]:
+        return np.frombuffer(self.data, np.uint8)
+
     @cached_property
     def ends(self) -> NDArray[np.int64]:
         """Position of the line feed of each line."""
-        return np.flatnonzero(np.frombuffer(self.data, np.uint8) == ord("\n"))
+        return np.flatnonzero(self._bytes == ord("\n"))
+
+    @cached_property
+    def _starts(self) -> NDArray[np.int64]:
+        """Position of the first byte of each line, then the end of the block."""
+        return np.append(0, self.ends + 1)
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """Number of bytes in each line."""
+        return self.ends - self._starts[:-1]
 
     @cached_property
     def _end_list(self) -> list[int]:
@@ -203,9 +230,34 @@ class EncodedLines(Sequence[str]):
 
     def exclude(self, rows: NDArray[np.int64]) -> bytes:
         """Return all lines except those in `rows`, a sorted array, in UTF-8."""
-        starts = np.append(0, self.ends[rows] + 1).tolist()
-        ends = np.append(np.append(0, self.ends + 1)[rows], len(self.data)).tolist()
+        starts = np.append(0, self._starts[rows + 1]).tolist()
+        ends = np.append(self._starts[rows], len(self.data)).tolist()
         return b"".join([self.data[start:end] for start, end in zip(starts, ends, strict=True)])
+
+    def split(self, n_lines: int) -> tuple["EncodedLines", "EncodedLines"]:
+        """Return the first `n_lines` lines, and the other lines."""
+        place = int(self._starts[n_lines])
+        first, rest = EncodedLines(self.data[:place]), EncodedLines(self.data[place:])
+        first.ends, rest.ends = self.ends[:n_lines], self.ends[n_lines:] - place
+        return first, rest
+
+    @cached_property
+    def _first_bytes(self) -> NDArray[np.uint8]:
+        """First byte of each line, or its line feed."""
+        return self._bytes[self._starts[:-1]]
+
+    def blank_rows(self) -> list[int]:
+        """Return the rows of lines that contain only spaces."""
+        first, second = self._first_bytes, self._bytes.take(self._starts[:-1] + 1, mode="clip")
+        starts_wide = np.isin(first.astype(np.uint16) << 8 | second, _WIDE_SPACES)
+        rows = np.flatnonzero((first <= ord(" ")) | starts_wide).tolist()
+        return [row for row in rows if not self[row].strip()]
+
+    def n_same(self, other: "EncodedLines") -> int:
+        """Return the number of rows whose line is the same in `other`."""
+        may_be_same = (self.sizes == other.sizes) & (self._first_bytes == other._first_bytes)
+        rows = np.flatnonzero(may_be_same).tolist()
+        return sum(self[row] == other[row] for row in rows)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._decoded)
@@ -275,3 +327,22 @@ def aligned_blocks(rows: Iterable[tuple[str, ...]]) -> Iterator[tuple[list[str],
         n_characters += length
     if sources:
         yield sources, targets
+
+
+def paired_blocks(
+    sources: Iterator[EncodedLines], targets: Iterator[EncodedLines]
+) -> Iterator[tuple[EncodedLines, EncodedLines]]:
+    """Yield blocks with the same number of lines on both sides.
+
+    Raise `ValueError` if one side has more lines than the other, or if there are no lines.
+    """
+    empty = EncodedLines(b"")
+    source, target = next(sources, empty), next(targets, empty)
+    while n_lines := min(len(source), len(target), _BLOCK_LINES):
+        (first, source), (second, target) = source.split(n_lines), target.split(n_lines)
+        yield first, second
+        source = source if len(source) else next(sources, empty)
+        target = target if len(target) else next(targets, empty)
+        if not len(source) and not len(target):
+            return
+    raise ValueError("different numbers of lines, or no lines")
