@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -23,7 +23,7 @@ _HAS_SPACELESS = re.compile(f"[{_SPACELESS}]")
 _SPACELESS_PARTS = re.compile(f"[{_SPACELESS}]|[^{_SPACELESS}]+")
 _MAX_WORDS = 500_000  # distinct words to keep, most frequent first
 _COMPACT_AT = 4 * _MAX_WORDS  # merge the counts when there are this many entries
-_MAX_TOKENS = 50_000  # distinct tokens to collect before they are split into words
+_MAX_TOKENS = 200_000  # distinct tokens to collect before they are split into words
 _HASH_BYTES = 8
 
 
@@ -32,9 +32,11 @@ def split_words(text: str) -> list[str]:
 
     In scripts without spaces, each character is a word.
     """
+    if text.isascii() and text.isalnum():
+        return [text]
     words: list[str] = []
     for token in text.split():
-        word = token if token.isalnum() else _strip_punctuation(token)
+        word = _strip_punctuation(token)
         if word.isascii() or not _HAS_SPACELESS.search(word):
             words.append(word)
         else:
@@ -114,15 +116,15 @@ class WordCounter:
 
     def _split_tokens(self) -> None:
         """Split the tokens into words, and add the words to the counts."""
-        counter: Counter[str] = Counter()
+        words: defaultdict[str, int] = defaultdict(int)  # faster than `Counter` for new words
         for token, n_tokens in self._tokens.items():
             for word in split_words(token):
-                counter[word] += n_tokens
+                words[word] += n_tokens
         self._tokens.clear()
-        if not counter:
+        if not words:
             return
-        hashes = np.fromiter(map(hash_word, counter), np.uint64, len(counter))
-        counts = np.fromiter(counter.values(), np.uint64, len(counter))
+        hashes = np.fromiter(map(hash_word, words), np.uint64, len(words))
+        counts = np.fromiter(words.values(), np.uint64, len(words))
         self._parts.append((hashes, counts))
         self._n_entries += len(hashes)
         if self._n_entries > _COMPACT_AT:
