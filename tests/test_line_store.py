@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from mtcli.data import line_store
 from mtcli.data.corpus import Corpus
+from mtcli.data.encoded_lines import EncodedLines
 from mtcli.data.line_store import (
-    EncodedLines,
     LineStore,
     SelectedLines,
     aligned_blocks,

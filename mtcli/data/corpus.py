@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from mtcli.data.encoded_lines import EncodedLines
 from mtcli.data.entries import REVERSED, EntryInfo, open_entries
 from mtcli.data.formats.base import (
     UNKNOWN_LANGUAGES,
@@ -18,7 +19,6 @@ from mtcli.data.formats.base import (
     completed_share,
 )
 from mtcli.data.line_store import (
-    EncodedLines,
     Lines,
     LineStore,
     aligned_blocks,

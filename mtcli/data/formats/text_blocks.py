@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
+from mtcli.data.encoded_lines import EncodedLines
 from mtcli.data.formats.base import Block, Location
-from mtcli.data.line_store import EncodedLines, aligned_blocks, paired_blocks
+from mtcli.data.line_store import aligned_blocks, paired_blocks
 from mtcli.data.lines import (
     BYTE_ORDER_MARK,
     HEAD,
