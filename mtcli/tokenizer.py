@@ -81,9 +81,15 @@ class Tokenizer:
         """Return the ids of `pieces`, without BOS and EOS."""
         return self._processor.piece_to_id(list(pieces))
 
-    def encode(self, lines: Sequence[str], *, with_eos: bool = False) -> list[list[int]]:
-        """Return the ids of each line, without BOS. This method is thread-safe."""
-        ids = self._processor.encode(list(lines), num_threads=1, add_eos=with_eos)
+    def encode(
+        self, lines: Sequence[str] | Sequence[bytes], *, with_eos: bool = False
+    ) -> list[list[int]]:
+        """Return the ids of each line, without BOS. This method is thread-safe.
+
+        Lines may be encoded in UTF-8.
+        """
+        texts = cast(list[str], list(lines))
+        ids = self._processor.encode(texts, num_threads=1, add_eos=with_eos)
         return cast(list[list[int]], ids)
 
     @property

@@ -17,10 +17,11 @@ from mtcli.config.load import load_config, with_overrides
 from mtcli.data import line_store, streaming
 from mtcli.data.cache import DataCache
 from mtcli.data.corpus import Corpus
+from mtcli.data.encoded_lines import EncodedLines
 from mtcli.data.filtering import PairFilter, drop_unwanted
 from mtcli.data.filters import PairBlock
 from mtcli.data.held_out import hold_out
-from mtcli.data.line_store import EncodedLines, LineStore
+from mtcli.data.line_store import LineStore
 from mtcli.data.near_copies import NearCopyIndex
 from mtcli.errors import ConfigError, DataError
 from mtcli.model_dir.directory import load_saved_config

@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 
 from mtcli.data import line_store
 from mtcli.data.corpus import Corpus
-from mtcli.data.line_store import LineStore, SelectedLines, aligned_blocks, blocks_of, take_lines
+from mtcli.data.encoded_lines import EncodedLines
+from mtcli.data.line_store import (
+    LineStore,
+    SelectedLines,
+    aligned_blocks,
+    blocks_of,
+    take_lines,
+)
 from mtcli.errors import DataError
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n"), max_size=12)
@@ -63,6 +70,40 @@ def test_a_corpus_on_disk_equals_one_in_memory(lines, block_size, data):
         ]
         assert pairs[0] == pairs[1] == list(zip(one.source, one.target, strict=True))
         assert one.sample(3) == other.sample(3) or len(one) <= 3
+
+
+@given(LINES, st.integers(1, 9))
+def test_lazy_blocks_equal_decoded_blocks(lines, block_size):
+    for corpus in (Corpus(lines, lines), Corpus(*[stored(lines, block_size)] * 2)):
+        lazy = [(list(source), list(target)) for source, target in corpus.lazy_blocks()]
+        assert lazy == list(corpus.blocks())
+
+
+SPACES = [chr(code) for code in range(0x110000) if chr(code).isspace() and chr(code) != "\n"]
+
+
+def test_lines_of_any_space_are_blank():
+    lines = [*SPACES, *(f"{space}{space}" for space in SPACES), *(f"{s}a" for s in SPACES), ""]
+    n_blank = 2 * len(SPACES)
+    assert EncodedLines.of(lines).blank_rows() == [*range(n_blank), len(lines) - 1]
+
+
+@given(LINES)
+def test_blank_and_equal_lines_are_found(lines):
+    encoded = EncodedLines.of(lines)
+    assert encoded.blank_rows() == [row for row, line in enumerate(lines) if not line.strip()]
+    others = [line if len(line) % 2 else line[::-1] for line in lines]
+    n_same = sum(line == other for line, other in zip(lines, others, strict=True))
+    assert encoded.n_same(EncodedLines.of(others)) == n_same
+
+
+@given(LINES, st.data())
+def test_encoded_lines_can_be_split(lines, data):
+    n_lines = data.draw(st.integers(0, len(lines)))
+    first, rest = EncodedLines.of(lines).split(n_lines)
+    assert list(first) == lines[:n_lines]
+    assert [rest[row] for row in range(len(rest))] == lines[n_lines:]
+    assert rest.sizes.tolist() == [len(line.encode()) for line in lines[n_lines:]]
 
 
 def test_a_sample_is_fixed_sorted_and_has_no_duplicates():

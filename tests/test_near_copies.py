@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from mtcli.data import duplicates
 from mtcli.data.characters import letters_of
 from mtcli.data.duplicates import DuplicateFinder
+from mtcli.data.encoded_lines import EncodedLines
 from mtcli.data.filters import PairBlock
-from mtcli.data.line_store import EncodedLines
 from mtcli.data.near_copies import NearCopyIndex, letter_sums
 
 DEV = [

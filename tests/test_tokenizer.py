@@ -35,6 +35,12 @@ def test_byte_fallback_encodes_any_text_without_unk(tokenizers, text):
     assert DEFAULT_SPECIAL_IDS.unk not in tokenizers.source.encode([text])[0]
 
 
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), max_size=5))
+def test_lines_in_utf8_have_the_ids_of_the_text(tokenizers, lines):
+    encoded = [line.encode() for line in lines]
+    assert tokenizers.source.encode(encoded) == tokenizers.source.encode(lines)
+
+
 @pytest.mark.parametrize("text", ["the man", "Straße <b>", "日本語 и 😀", "1.5% of $3"])
 def test_tokenizing_and_detokenizing_returns_the_text(tokenizers, text):
     tokenizer = tokenizers.source

@@ -45,12 +45,17 @@ def test_words_are_parts_of_the_text_in_order(text):
         position = text.index(word, position) + len(word)
 
 
-@given(st.lists(st.lists(st.sampled_from(["a", "b", "c d", "e, f"]), max_size=5), max_size=5))
-def test_counts_do_not_depend_on_the_blocks(blocks):
-    counter = WordCounter()
-    for block in blocks:
-        counter.add(block)
-    counts = counter.result()
+@given(
+    st.lists(st.lists(st.sampled_from(["a", "b", "c d", "e, f"]), max_size=5), max_size=5),
+    st.integers(0, 5),
+)
+def test_counts_do_not_depend_on_the_blocks(blocks, max_tokens):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(words, "_MAX_TOKENS", max_tokens)
+        counter = WordCounter()
+        for block in blocks:
+            counter.add(block)
+        counts = counter.result()
     expected = Counter(w for block in blocks for line in block for w in split_words(line))
     assert counts.find(["a", "b", "c", "d", "e", "f", "x"]) == [expected[w] for w in "abcdefx"]
     assert len(counts) == len(expected)

@@ -11,6 +11,7 @@ import secrets
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -134,5 +135,8 @@ def file_digest(path: Path) -> str:
 
 def _checksums(directory: Path) -> dict[str, str]:
     """Return a hash of each file except the manifest; ignore symbolic links."""
-    names = [entry.name for entry in os.scandir(directory) if entry.is_file(follow_symlinks=False)]
-    return {name: file_digest(directory / name) for name in sorted(names) if name != _MANIFEST}
+    files = [entry.name for entry in os.scandir(directory) if entry.is_file(follow_symlinks=False)]
+    names = sorted(name for name in files if name != _MANIFEST)
+    with ThreadPoolExecutor() as pool:
+        digests = pool.map(file_digest, [directory / name for name in names])
+        return dict(zip(names, digests, strict=True))

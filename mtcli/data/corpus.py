@@ -4,13 +4,13 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from operator import eq
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mtcli.data.encoded_lines import EncodedLines
 from mtcli.data.entries import REVERSED, EntryInfo, open_entries
 from mtcli.data.formats.base import (
     UNKNOWN_LANGUAGES,
@@ -59,6 +59,13 @@ class Corpus:
             # The blocks of both sides were written together, so they have the same rows.
             return zip(self.source.blocks(), self.target.blocks(), strict=True)
         return aligned_blocks(zip(self.source, self.target, strict=True))
+
+    def lazy_blocks(self) -> Iterator[tuple[Sequence[str], Sequence[str]]]:
+        """Yield the same blocks as `blocks`; text on disk is decoded only when it is needed."""
+        if isinstance(self.source, Lines) and isinstance(self.target, Lines):
+            sides = self.source.encoded_blocks(), self.target.encoded_blocks()
+            return zip(*(map(EncodedLines, side) for side in sides), strict=True)
+        return self.blocks()
 
     def take(self, rows: Sequence[int] | NDArray[np.int64]) -> "Corpus":
         """Return the pairs with the given row numbers, in memory."""
@@ -177,8 +184,9 @@ class CorpusReader:
             if len(entry.entry.corpus) == 1 or not _is_plain(entry.corpus):
                 notices += entry.corpus.descriptions
             languages = languages if source.targets else entry.corpus.languages
-            for block in aligned_blocks(entry.corpus.rows):
-                if kept := _drop_blank(*block, counts):
+            for block in entry.corpus.blocks or aligned_blocks(entry.corpus.rows):
+                kept = _drop_blank(EncodedLines.of(block[0]), EncodedLines.of(block[1]), counts)
+                if len(kept[0]):
                     stores[0].append(kept[0])
                     stores[1].append(kept[1])
                 on_read()
@@ -242,21 +250,16 @@ def _is_plain(opened: OpenedCorpus) -> bool:
 
 
 def _drop_blank(
-    sources: list[str], targets: list[str], counts: _Counts
-) -> tuple[list[str], list[str]] | None:
-    """Return the pairs of a block in which neither side is blank, or None if there are none."""
+    sources: EncodedLines, targets: EncodedLines, counts: _Counts
+) -> tuple[EncodedLines, EncodedLines]:
+    """Return the pairs of a block in which neither side is blank."""
     counts.n_pairs += len(sources)
-    if not (all(map(str.strip, sources)) and all(map(str.strip, targets))):
-        pairs = zip(sources, targets, strict=True)
-        kept = [(source, target) for source, target in pairs if source.strip() and target.strip()]
-        counts.n_blank += len(sources) - len(kept)
-        pairs = zip(sources, targets, strict=True)
-        blank = next((pair for pair in pairs if not (pair[0].strip() and pair[1].strip())), None)
-        counts.blank = counts.blank or blank
-        if not kept:
-            return None
-        sources, targets = map(list, zip(*kept, strict=True))
-    counts.n_same += sum(map(eq, sources, targets))
+    if rows := sorted({*sources.blank_rows(), *targets.blank_rows()}):
+        counts.n_blank += len(rows)
+        counts.blank = counts.blank or (sources[rows[0]], targets[rows[0]])
+        blank = np.array(rows)
+        sources, targets = (EncodedLines(side.exclude(blank)) for side in (sources, targets))
+    counts.n_same += sources.n_same(targets)
     return sources, targets
 
 

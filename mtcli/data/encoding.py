@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mtcli.data.corpus import Corpus, Notify, OnProgress, Origins
+from mtcli.data.encoded_lines import EncodedLines
 from mtcli.data.overlong import all_too_long
 from mtcli.data.prefetch import map_in_threads
 from mtcli.hardware import usable_cores
@@ -117,7 +118,7 @@ def encode_fitting(
     """Yield blocks of pairs that fit `max_length`, with the number of pairs before the check."""
     tags = [tokenizers.source.pieces_to_ids(entry.symbols) for entry in corpus.entries]
 
-    def encode_pairs(pairs: tuple[list[str], list[str], Origins | None]) -> EncodedBlock:
+    def encode_pairs(pairs: tuple[Sequence[str], Sequence[str], Origins | None]) -> EncodedBlock:
         sources, targets, origins = pairs
         source = _encode_lines(sources, tokenizers.source)
         if any(tags):
@@ -125,7 +126,9 @@ def encode_fitting(
             source = insert_tags(*source, tags, indices)
         return EncodedBlock(*source, *_encode_lines(targets, tokenizers.target), origins)
 
-    for block in map_in_threads(encode_pairs, _blocks_with_origins(corpus), usable_cores()):
+    # One more thread than cores: one of them often waits for the interpreter lock.
+    n_threads = usable_cores() + 1
+    for block in map_in_threads(encode_pairs, _blocks_with_origins(corpus), n_threads):
         # Tags count toward the limit, but EOS does not.
         fits = np.maximum(block.source_lengths, block.target_lengths) - 1 <= max_length
         yield (block if fits.all() else _select(block, fits)), len(fits)
@@ -133,9 +136,9 @@ def encode_fitting(
 
 def _blocks_with_origins(
     corpus: Corpus,
-) -> Iterator[tuple[list[str], list[str], Origins | None]]:
+) -> Iterator[tuple[Sequence[str], Sequence[str], Origins | None]]:
     start = 0
-    for sources, targets in corpus.blocks():
+    for sources, targets in corpus.lazy_blocks():
         end = start + len(sources)
         yield sources, targets, None if corpus.origins is None else corpus.origins[start:end]
         start = end
@@ -155,7 +158,8 @@ def insert_tags(
 
 def _encode_lines(lines: Sequence[str], tokenizer: Tokenizer) -> tuple[IdArray, NDArray[np.int64]]:
     """Return the ids of all lines, each with EOS, and the length of each line."""
-    rows = tokenizer.encode(lines, with_eos=True)
+    texts = lines.encoded if isinstance(lines, EncodedLines) else lines
+    rows = tokenizer.encode(texts, with_eos=True)
     lengths = np.fromiter(map(len, rows), np.int64, len(rows))
     return np.fromiter(chain.from_iterable(rows), np.int32, int(lengths.sum())), lengths
 

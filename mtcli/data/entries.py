@@ -149,6 +149,10 @@ def _swap(languages: Languages) -> Languages:
 
 
 def _reverse(opened: OpenedCorpus) -> OpenedCorpus:
-    rows = ((row[1], row[0]) for row in opened.rows)
-    descriptions = tuple(text + REVERSED for text in opened.descriptions)
-    return replace(opened, rows=rows, descriptions=descriptions, languages=_swap(opened.languages))
+    return replace(
+        opened,
+        rows=((row[1], row[0]) for row in opened.rows),
+        blocks=opened.blocks and ((targets, sources) for sources, targets in opened.blocks),
+        descriptions=tuple(text + REVERSED for text in opened.descriptions),
+        languages=_swap(opened.languages),
+    )

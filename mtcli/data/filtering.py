@@ -1,6 +1,6 @@
 """Apply the configured filters to the training pairs, and report the dropped pairs."""
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -13,9 +13,10 @@ from mtcli.data.corpus import Corpus, Notify
 from mtcli.data.duplicates import DuplicateFinder
 from mtcli.data.filters import RULES, Mask, PairBlock
 from mtcli.data.held_out import no_training_pairs, shared_rows
-from mtcli.data.line_store import EncodedLines, Lines
 from mtcli.data.near_copies import NearCopyIndex
+from mtcli.data.prefetch import map_in_threads
 from mtcli.errors import DataError
+from mtcli.hardware import usable_cores
 from mtcli.reporting.messages import example_text
 
 MAX_COPY_SHARE = 0.1  # share of near-copies in the training pairs above which all are kept
@@ -214,9 +215,14 @@ def _scan(
     duplicates = DuplicateFinder(directory) if filters.duplicates else None
     found: dict[str, list[Rows]] = {"shared": [_NO_ROWS], "rows": [_NO_ROWS], "copies": [_NO_ROWS]}
     start = 0
-    for block in _blocks(corpus) if pair_filter.dropped or matcher or duplicates else ():
+    is_needed = pair_filter.dropped or matcher or duplicates
+    blocks = (PairBlock(*sides) for sides in (corpus.lazy_blocks() if is_needed else ()))
+
+    def match(block: PairBlock) -> tuple[PairBlock, tuple[Mask, Mask]]:
         nothing = np.zeros(len(block), np.bool_)
-        shared, copies = matcher.find(block) if matcher else (nothing, nothing)
+        return block, (matcher.find(block) if matcher else (nothing, nothing))
+
+    for block, (shared, copies) in map_in_threads(match, blocks, usable_cores()):
         mask = pair_filter.find(block, ignored=shared)
         masks = {"shared": shared, "rows": mask, "copies": copies & ~mask}
         for name, one in masks.items():
@@ -227,17 +233,6 @@ def _scan(
         start += len(block)
     rows = {name: np.concatenate(parts) for name, parts in found.items()}
     return _Scan(**rows, dropped=tuple(pair_filter.dropped.values()), duplicates=duplicates)
-
-
-def _blocks(corpus: Corpus) -> Iterator[PairBlock]:
-    """Yield the pairs in blocks; text on disk is decoded only when a filter needs it."""
-    if isinstance(corpus.source, Lines) and isinstance(corpus.target, Lines):
-        sides = corpus.source.encoded_blocks(), corpus.target.encoded_blocks()
-        for source, target in zip(*sides, strict=True):
-            yield PairBlock(EncodedLines(source), EncodedLines(target))
-    else:
-        for sources, targets in corpus.blocks():
-            yield PairBlock(sources, targets)
 
 
 def _texts(block: PairBlock, rows: Rows, side: str | None) -> list[str]:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mtcli.data.characters import count_words, is_damaged, is_letter, script_of
-from mtcli.data.line_store import EncodedLines
+from mtcli.data.encoded_lines import EncodedLines
 
 Mask = NDArray[np.bool_]  # one value per pair; True if the rule finds the pair
 

@@ -4,17 +4,16 @@ import os
 import weakref
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
 from itertools import repeat
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any, overload
+from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mtcli.data.encoded_lines import EncodedLines
 from mtcli.errors import DataError
-from mtcli.tokenizer import replace_surrogates
 
 _BLOCK_LINES, _BLOCK_CHARACTERS = 10_000, 1_000_000  # a block ends when it reaches either limit
 
@@ -22,13 +21,14 @@ _BLOCK_LINES, _BLOCK_CHARACTERS = 10_000, 1_000_000  # a block ends when it reac
 class Lines(Sequence[str]):
     """Base class for sequences of lines that are read in blocks."""
 
-    def blocks(self) -> Iterator[list[str]]:
-        """Yield the lines in order, in blocks of limited size."""
+    def encoded_blocks(self) -> Iterator[bytes]:
+        """Yield the lines in UTF-8, each with a line feed, in blocks of limited size."""
         raise NotImplementedError
 
-    def encoded_blocks(self) -> Iterator[bytes]:
-        """Yield the blocks in UTF-8; each line ends with a line feed."""
-        raise NotImplementedError
+    def blocks(self) -> Iterator[list[str]]:
+        """Yield the lines in order, in blocks of limited size."""
+        for data in self.encoded_blocks():
+            yield data.decode().split("\n")[:-1]
 
     def take(self, rows: Sequence[int] | NDArray[np.int64]) -> list[str]:
         """Return the lines with the given row numbers, in the given order."""
@@ -78,11 +78,9 @@ class LineStore(Lines):
 
     def append(self, block: Sequence[str]) -> None:
         """Add a block of lines, which must not contain line feeds."""
+        encoded = EncodedLines.of(block)
+        data = encoded.data
         self._offsets.append(self.n_bytes)
-        try:
-            data = ("\n".join(block) + "\n").encode()
-        except UnicodeEncodeError:
-            data = ("\n".join(map(replace_surrogates, block)) + "\n").encode()
         try:
             while data:
                 n_written = os.write(self._descriptor, data)
@@ -95,8 +93,10 @@ class LineStore(Lines):
                 hint="free some disk space, or choose another disk with --out or --cache",
             ) from error
         self._starts.append(self._n_lines)
-        self._n_lines += len(block)
-        self._longest = max(self._longest, max(map(len, block)))
+        self._n_lines += len(encoded)
+        # A line does not have more characters than bytes, so most lines need not be decoded.
+        longer = np.flatnonzero(encoded.sizes > self._longest).tolist()
+        self._longest = max([self._longest, *(len(encoded[row]) for row in longer)])
 
     def __len__(self) -> int:
         return self._n_lines
@@ -106,13 +106,8 @@ class LineStore(Lines):
         """Maximum number of characters in a line."""
         return self._longest
 
-    def blocks(self) -> Iterator[list[str]]:
-        """Yield the blocks as they were appended."""
-        for data in self.encoded_blocks():
-            yield data.decode().split("\n")[:-1]
-
     def encoded_blocks(self) -> Iterator[bytes]:
-        """Yield the blocks in UTF-8, as they are stored."""
+        """Yield the blocks as they were appended, in UTF-8."""
         for number in range(len(self._starts)):
             yield self._encoded_block(number)
 
@@ -120,11 +115,11 @@ class LineStore(Lines):
         """Return the lines with the given row numbers, in the given order."""
         rows = np.asarray(rows, dtype=np.int64)
         found: dict[int, str] = {}
-        number, block = -1, list[bytes]()
+        number, block = -1, EncodedLines(b"")
         for row in np.unique(rows).tolist():
             if (new := bisect_right(self._starts, row) - 1) != number:
-                number, block = new, self._encoded_block(new).split(b"\n")
-            found[row] = block[row - self._starts[number]].decode()
+                number, block = new, EncodedLines(self._encoded_block(new))
+            found[row] = block[row - self._starts[number]]
         return [found[row] for row in rows.tolist()]
 
     def _encoded_block(self, number: int) -> bytes:
@@ -163,30 +158,16 @@ class SelectedLines(Lines):
         """Upper bound: the length of the longest line, including excluded lines."""
         return self._lines.longest
 
-    def blocks(self) -> Iterator[list[str]]:
-        """Yield the blocks without the excluded lines."""
-        start = 0
-        for block in self._lines.blocks():
-            start = self._remove_excluded(block, start)
-            if block:
-                yield block
-
     def encoded_blocks(self) -> Iterator[bytes]:
         """Yield the blocks without the excluded lines, in UTF-8."""
         start = 0
         for data in self._lines.encoded_blocks():
-            block = data.split(b"\n")[:-1]
-            start = self._remove_excluded(block, start)
-            if block:
-                yield b"\n".join([*block, b""])
-
-    def _remove_excluded(self, block: list[Any], start: int) -> int:
-        """Remove the excluded rows from a block; return the number of the row after the block."""
-        end = start + len(block)
-        first, last = np.searchsorted(self._excluded, (start, end)).tolist()
-        for row in reversed(self._excluded[first:last].tolist()):
-            del block[row - start]
-        return end
+            block = EncodedLines(data)
+            end = start + len(block)
+            first, last = np.searchsorted(self._excluded, (start, end)).tolist()
+            if selected := block.exclude(self._excluded[first:last] - start):
+                yield selected
+            start = end
 
     def take(self, rows: Sequence[int] | NDArray[np.int64]) -> list[str]:
         """Return the lines with the given row numbers, in the given order."""
@@ -194,45 +175,6 @@ class SelectedLines(Lines):
         # An excluded row e that follows i excluded rows also follows e - i selected rows.
         shifts = self._excluded - np.arange(len(self._excluded))
         return self._lines.take(rows + np.searchsorted(shifts, rows, side="right"))
-
-
-class EncodedLines(Sequence[str]):
-    """Lines of a block in UTF-8, each ending with LF. Lines are decoded only when needed."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-
-    @cached_property
-    def ends(self) -> NDArray[np.int64]:
-        """Position of the line feed at the end of each line."""
-        return np.flatnonzero(np.frombuffer(self.data, np.uint8) == ord("\n"))
-
-    @cached_property
-    def _end_list(self) -> list[int]:
-        ends: list[int] = self.ends.tolist()
-        return ends
-
-    @cached_property
-    def _decoded(self) -> list[str]:
-        return self.data.decode(errors="surrogatepass").split("\n")[:-1]
-
-    def __len__(self) -> int:
-        return len(self.ends)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._decoded)
-
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[str]: ...
-    def __getitem__(self, index: int | slice) -> str | list[str]:
-        if isinstance(index, slice):
-            return self._decoded[index]
-        ends = self._end_list
-        row = range(len(ends))[index]
-        start = ends[row - 1] + 1 if row else 0
-        return self.data[start : ends[row]].decode(errors="surrogatepass")
 
 
 def blocks_of(lines: Sequence[str]) -> Iterator[list[str]]:
@@ -287,3 +229,22 @@ def aligned_blocks(rows: Iterable[tuple[str, ...]]) -> Iterator[tuple[list[str],
         n_characters += length
     if sources:
         yield sources, targets
+
+
+def paired_blocks(
+    sources: Iterator[EncodedLines], targets: Iterator[EncodedLines]
+) -> Iterator[tuple[EncodedLines, EncodedLines]]:
+    """Yield blocks with the same number of lines on both sides.
+
+    Raise `ValueError` if one side has more lines than the other, or if there are no lines.
+    """
+    empty = EncodedLines(b"")
+    source, target = next(sources, empty), next(targets, empty)
+    while n_lines := min(len(source), len(target), _BLOCK_LINES):
+        (first, source), (second, target) = source.split(n_lines), target.split(n_lines)
+        yield first, second
+        source = source if len(source) else next(sources, empty)
+        target = target if len(target) else next(targets, empty)
+        if not len(source) and not len(target):
+            return
+    raise ValueError("different numbers of lines, or no lines")

@@ -23,7 +23,7 @@ _BYTE_ORDER_MARKS = (
     (b"\xfe\xff", "UTF-16"),
 )
 _MIN_HEAD_LENGTH = 8  # bytes needed to detect an encoding without a byte order mark
-_HEAD = 1000  # bytes examined to detect an encoding
+HEAD = 1000  # bytes examined to detect an encoding
 _BLOCK = 1 << 20  # bytes to read and decode at a time
 _MAX_LINE = 256 << 20  # bytes; longer lines are not sentences and could exhaust the memory
 
@@ -56,10 +56,10 @@ def decoded_lines(file: DecompressedReader, label: str) -> Iterator[str]:
     """Yield the lines of an open UTF-8 file; `label` is its name in messages."""
     n_lines = 0
     try:
-        check_is_text(file.peek()[:_HEAD], label)
-        for block in _line_blocks(file):
+        check_is_text(file.peek()[:HEAD], label)
+        for block in line_blocks(file, _BLOCK):
             content = block if n_lines else block.removeprefix(BYTE_ORDER_MARK)
-            if len(content) > _MAX_LINE and b"\n" not in content:
+            if is_overlong(content):
                 raise _overlong(label, n_lines + 1)
             try:
                 text = content.decode()
@@ -83,11 +83,14 @@ def _read_to_end(file: DecompressedReader) -> None:
         pass
 
 
-def _line_blocks(file: DecompressedReader) -> Iterator[bytes]:
-    """Yield blocks of complete lines. If a line is too long, the last block is its start."""
+def line_blocks(file: DecompressedReader, size: int) -> Iterator[bytes]:
+    """Yield blocks of complete lines. If a line is too long, end with the start of that line.
+
+    The file is read in chunks of `size` bytes.
+    """
     unfinished: list[bytes] = []
     n_unfinished = 0
-    while chunk := file.read1(_BLOCK):
+    while chunk := file.read1(size):
         end = chunk.rfind(b"\n") + 1
         if end:
             yield b"".join((*unfinished, chunk[:end]))
@@ -98,6 +101,11 @@ def _line_blocks(file: DecompressedReader) -> Iterator[bytes]:
             break
     if n_unfinished:
         yield b"".join(unfinished)
+
+
+def is_overlong(content: bytes) -> bool:
+    """Return whether `content` is the start of a line that is too long."""
+    return len(content) > _MAX_LINE and b"\n" not in content
 
 
 def _overlong(label: str, number: int) -> DataError:

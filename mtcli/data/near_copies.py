@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mtcli.data.characters import letters_of
+from mtcli.data.encoded_lines import EncodedLines
 from mtcli.data.filters import Mask, PairBlock
-from mtcli.data.line_store import EncodedLines
 
 MIN_BYTES = 20  # bytes of letters in UTF-8; if a side has fewer, both sides must match
 

@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -23,6 +23,7 @@ _HAS_SPACELESS = re.compile(f"[{_SPACELESS}]")
 _SPACELESS_PARTS = re.compile(f"[{_SPACELESS}]|[^{_SPACELESS}]+")
 _MAX_WORDS = 500_000  # number of distinct words to keep: the most frequent ones
 _COMPACT_AT = 4 * _MAX_WORDS  # merge the counts when there are this many entries
+_MAX_TOKENS = 200_000  # distinct tokens to collect before they are split into words
 _HASH_BYTES = 8
 
 
@@ -31,6 +32,8 @@ def split_words(text: str) -> list[str]:
 
     In scripts without spaces, each character is a word.
     """
+    if text.isascii() and text.isalnum():
+        return [text]
     words: list[str] = []
     for token in text.split():
         word = _strip_punctuation(token)
@@ -89,32 +92,43 @@ class WordCounter:
     """
 
     def __init__(self) -> None:
+        self._tokens: Counter[str] = (
+            Counter()
+        )  # space-separated tokens that are not yet in `_parts`
         self._parts: list[tuple[NDArray[np.uint64], NDArray[np.uint64]]] = []
         self._n_entries = 0
 
     def add(self, lines: Sequence[str]) -> None:
         """Count the words in a block of lines."""
-        counter: Counter[str] = Counter()
-        for token, n_tokens in Counter(" ".join(lines).split()).items():
-            for word in split_words(token):
-                counter[word] += n_tokens
-        if not counter:
-            return
-        hashes = np.fromiter(map(hash_word, counter), np.uint64, len(counter))
-        counts = np.fromiter(counter.values(), np.uint64, len(counter))
-        self._parts.append((hashes, counts))
-        self._n_entries += len(hashes)
-        if self._n_entries > _COMPACT_AT:
-            self._compact(2 * _MAX_WORDS)
+        self._tokens.update(" ".join(lines).split())
+        if len(self._tokens) > _MAX_TOKENS:
+            self._split_tokens()
 
     def result(self) -> WordCounts:
         """Return the counts of the most frequent words."""
+        self._split_tokens()
         self._compact(_MAX_WORDS)
         if not self._parts:
             return WordCounts(np.zeros(0, np.uint64), np.zeros(0, np.uint32))
         [(hashes, counts)] = self._parts
         limit = np.iinfo(np.uint32).max
         return WordCounts(hashes, np.minimum(counts, limit).astype(np.uint32))
+
+    def _split_tokens(self) -> None:
+        """Split the tokens into words, and add the words to the counts."""
+        words: defaultdict[str, int] = defaultdict(int)  # faster than `Counter` for new words
+        for token, n_tokens in self._tokens.items():
+            for word in split_words(token):
+                words[word] += n_tokens
+        self._tokens.clear()
+        if not words:
+            return
+        hashes = np.fromiter(map(hash_word, words), np.uint64, len(words))
+        counts = np.fromiter(words.values(), np.uint64, len(words))
+        self._parts.append((hashes, counts))
+        self._n_entries += len(hashes)
+        if self._n_entries > _COMPACT_AT:
+            self._compact(2 * _MAX_WORDS)
 
     def _compact(self, limit: int) -> None:
         """Merge the counts of equal words; keep the `limit` most frequent words, sorted by hash."""

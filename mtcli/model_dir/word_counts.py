@@ -58,7 +58,7 @@ def count_words(blocks: Blocks, n_pairs: int, *, is_complete: bool = True) -> Tr
     for block in blocks:
         rows = _sampled_rows(start, len(block[0]), n_sample, n_pairs)
         for counter, lines in zip(counters, block, strict=True):
-            counter.add([lines[row] for row in rows])
+            counter.add(lines if len(rows) == len(lines) else [lines[row] for row in rows])
         n_counted += len(rows)
         start += len(block[0])
     text = CountedText(n_pairs if is_complete else None, n_counted)

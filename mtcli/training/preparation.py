@@ -7,6 +7,7 @@ and vocabulary, can reuse it.
 import hashlib
 import json
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -145,7 +146,8 @@ class Preparation:
 
         def write(directory: Path) -> dict[str, Any]:
             train = self.split.train
-            (directory / WORD_COUNTS).write_bytes(word_counts_file(train.blocks(), len(train)))
+            content = word_counts_file(train.lazy_blocks(), len(train))
+            (directory / WORD_COUNTS).write_bytes(content)
             return {}
 
         entry = self._find_or_build(cache_key("words", self.summary.digest), write)
@@ -219,12 +221,13 @@ class Preparation:
 
     def _read_summary(self) -> SplitSummary:
         notices: list[str] = []
-        split = read_split(self._config, notices.append, self._reader)
-        notices += quick_warnings(split.train)
-        self.split = split
+        self.split = split = read_split(self._config, notices.append, self._reader)
+        with ThreadPoolExecutor(1) as pool:
+            digest = pool.submit(lambda: split.digest)  # mostly without the interpreter lock
+            notices += quick_warnings(split.train)
         configured = configured_languages(self._config)
         languages = self._reader.languages(self._config.data.train, configured)
-        return SplitSummary(split.digest, languages, split.dev, tuple(notices))
+        return SplitSummary(digest.result(), languages, split.dev, tuple(notices))
 
     def _write_summary(self, directory: Path) -> dict[str, Any]:
         summary = self._read_summary()

@@ -23,6 +23,7 @@ from mtcli.data.lines import check_is_text, decoded_lines, line_content
 from mtcli.errors import DataError
 
 Row = tuple[str, ...]  # source, target, additional references
+Block = tuple[Sequence[str], Sequence[str]]  # sources, targets
 
 _LINE_BREAK = re.compile(r"\r\n|\n|\r")
 _ROW_SIZE = 150  # typical bytes per pair; used to combine progress in rows and in bytes
@@ -126,7 +127,7 @@ class Location:
 
 @dataclass(frozen=True)
 class OpenedCorpus:
-    """An open corpus. Its content is read while the caller iterates over `rows`."""
+    """An open corpus. Its content is read only by iterating over `rows` or `blocks`."""
 
     rows: Iterator[Row]
     descriptions: tuple[str, ...]  # for each file, how mtcli reads it
@@ -135,6 +136,7 @@ class OpenedCorpus:
     version: str = ""  # content version of a corpus that is not in `files`; "" if unknown
     documents: tuple[str, ...] | None = None  # document id of each row of a WMT test set
     progress: tuple[ReadProgress, ...] = ()  # for each file or dataset; empty if unknown
+    blocks: Iterator[Block] | None = None  # the same pairs as `rows`, if this is faster
 
 
 class CorpusFormat(ABC):

@@ -15,6 +15,7 @@ from mtcli.data.formats.base import (
     Row,
 )
 from mtcli.data.formats.languages import language_of_file
+from mtcli.data.formats.text_blocks import text_blocks
 from mtcli.data.lines import paired_lines
 from mtcli.errors import DataError
 
@@ -111,6 +112,7 @@ def open_text_files(source: str, target: str, languages: Languages) -> OpenedCor
         ),
         files=tuple(Path(name) for shard in shards for name in shard if name != STDIN),
         progress=tuple(location.progress for location in chain.from_iterable(locations)),
+        blocks=None if any(map(is_pipe, chain(*sides))) else text_blocks(locations),
     )
 
 
