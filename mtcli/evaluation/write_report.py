@@ -53,8 +53,9 @@ def _sentence_content(
     lines, rule = _choose_lines(evaluation, scores, options, notify)
     models = request.models if lines else ()
     translators = {i: open_translator(model, request) for i, model in enumerate(models)}
-    maps = trace_maps(evaluation, translators, lines)
-    return ReportContent(scores, maps, rule if maps else "")
+    traced = trace_maps(evaluation, translators, lines, notify)
+    rules = " ".join(filter(None, [rule, traced.describe_detail()])) if traced.maps else ""
+    return ReportContent(scores, traced.maps, rules)
 
 
 def _choose_lines(
@@ -69,7 +70,7 @@ def _choose_lines(
         for number in options.map_lines:
             if number > n:
                 notify(f"warning: --map-line {number}: the test set has only {n:,} lines")
-        lines = sorted({number - 1 for number in options.map_lines if number <= n})
+        lines = [*dict.fromkeys(number - 1 for number in options.map_lines if number <= n)]
         return lines, f"Lines with attention maps: {len(lines):,}, selected with --map-line."
     lines = choose_map_lines(evaluation, scores, options.n_maps)
     return lines, describe_choice(len(lines), is_comparison=len(scores) > 1)
