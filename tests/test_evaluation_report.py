@@ -224,9 +224,9 @@ def test_lines_and_systems_without_attention_have_no_maps():
     messages = []
     assert trace([1, 2], FIRST, EngineError("no attention")).maps.keys() == {1, 2}
     assert [*trace([1], FIRST, EngineError("no attention")).maps[1]] == [0]
-    traced = trace([1], FIRST, DataError("too long"), notify=messages.append)
+    traced = trace([1], FIRST, DataError("too long", hint="x"), notify=messages.append)
     assert [*traced.maps[1]] == [0]
-    assert messages == ["warning: line 2 has no attention map: too long"]
+    assert messages == ["warning: no attention map of line 2, runs/second: too long"]
     assert trace([1], EngineError("no attention")).maps == {}
 
 
@@ -381,13 +381,14 @@ def test_evaluate_writes_a_report_with_attention_maps(open_page, tmp_path, copyi
 
 def test_the_user_chooses_the_lines_with_maps(open_page, tmp_path, copying_model, files):
     path = tmp_path / "report.html"
-    lines = ["--map-line", 3, "--map-line", 1, "--map-line", 99]
+    lines = ["--map-line", 3, "--map-line", 1, "--map-line", 4, "--map-line", 99]  # 4 is blank
     result = run("evaluate", copying_model, *files[:2], "--report", path, *lines)
     assert result.exit_code == 0, result.stderr
     assert "warning: --map-line 99: the test set has only 4 lines" in result.stderr
     page = open_page(path.read_text(encoding="utf-8"))
     page.select_option("#filter", "map")
     assert sorted(line_numbers(page)) == [1, 3]
+    assert "Lines with attention maps: 2, selected with --map-line" in page.inner_text("body")
 
 
 def test_files_of_translations_have_a_report_without_maps(open_page, tmp_path, files):

@@ -79,7 +79,7 @@ class TracedMaps:
 
     def describe_detail(self) -> str:
         """Return a sentence about the lines without all layers and heads, or nothing."""
-        if all(n == len(self.maps) for n in self.n_complete.values()):
+        if not self.n_complete:
             return ""
         limited = [kind for kind in KINDS if kind in self.n_complete]
         counts = ", ".join(f"{KINDS[kind]} {self.n_complete[kind]:,}" for kind in limited)
@@ -112,7 +112,8 @@ def trace_maps(
             except EngineError:
                 del tracers[system]
             except DataError as error:  # the line is too long
-                notify(f"warning: line {line + 1:,} has no attention map: {error}")
+                name = evaluation.systems[system].name
+                notify(f"warning: no attention map of line {line + 1:,}, {name}: {error.args[0]}")
             else:
                 traced |= {system: found.parts[0]} if found.parts else {}
         if traced:

@@ -73,9 +73,9 @@ def _check_length(model: "TranslationModel[Any]", n_positions: int) -> None:
     """Raise `DataError` if a line and its reference are longer than the model or a map can be."""
     if n_positions > _MAX_POSITIONS:
         raise DataError(
-            f"the line or its reference has {n_positions:,} pieces, but an attention map can have "
-            f"only {_MAX_POSITIONS:,}",
-            hint="use a shorter line and a shorter reference",
+            f"the line or its translation has {n_positions:,} pieces, but an attention map can "
+            f"have only {_MAX_POSITIONS:,}",
+            hint="use a shorter line and a shorter translation",
         )
     if model.n_positions is not None and n_positions > model.n_positions:
         raise DataError(
