@@ -394,8 +394,10 @@ def test_the_user_chooses_the_lines_with_maps(open_page, tmp_path, copying_model
 def test_files_of_translations_have_a_report_without_maps(open_page, tmp_path, files):
     path = tmp_path / "report.html"
     for _ in range(2):  # the second report replaces the first
-        result = run("evaluate", "--hypothesis", files[2], files[1], "--report", path)
+        hypothesis = ["--hypothesis", files[2], files[1]]
+        result = run("evaluate", *hypothesis, "--report", path, "--map-line", 1)
         assert result.exit_code == 0, result.stderr
+        assert "--map-line has no effect: attention maps require a model" in result.stderr
     page = open_page(path.read_text(encoding="utf-8"))
     assert "<i>output.de" in page.locator("body").inner_text()
     assert "<b>mein Hund</b>" in page.locator("#sentence-list").inner_text()

@@ -50,6 +50,8 @@ def _sentence_content(
 ) -> ReportContent:
     """Return the scores of the sentences and the attention maps."""
     scores = score_sentences(evaluation)
+    if options.map_lines and not request.models:
+        notify("warning: --map-line has no effect: attention maps require a model")
     lines = _choose_lines(evaluation, scores, options, notify)
     models = request.models if lines else ()
     translators = {i: open_translator(model, request) for i, model in enumerate(models)}
