@@ -4,7 +4,8 @@
     python benchmarks/report.py --axe node_modules/axe-core/axe.min.js [REPORT.html]
 
 Without REPORT.html, the script creates a report that compares two systems on 3,000 lines of the
-demo corpus, with attention maps for 200 lines. The browser measures the time to open, from the
+demo corpus, with attention maps for 200 lines, as if both were models with 6 layers and 8 heads.
+The browser measures the time to open, from the
 start of navigation to the first frame after the sentence browser has drawn its first page.
 """
 
@@ -14,31 +15,34 @@ import shutil
 import statistics
 import tempfile
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 from playwright.sync_api import Browser, sync_playwright
 
+from mtcli.config.alignment import AlignmentHeads
 from mtcli.config.metrics import MetricOptions
 from mtcli.data.formats.base import Languages
 from mtcli.evaluation.evaluate import System, score_systems
 from mtcli.evaluation.report import ReportContent, evaluation_page
+from mtcli.evaluation.report_maps import trace_maps
 from mtcli.evaluation.results import TestSet
+from mtcli.reporting.attention.maps import AttentionStack, SentenceAttention
+from mtcli.translation.attention import LineAttention
 
 DEMO = Path(__file__).parent.parent / "data" / "demo"
 N_LINES, N_MAPS, N_RUNS = 3_000, 200, 9
-PIECES = 24  # rows and columns of each attention map
+N_LAYERS, N_HEADS = 6, 8  # of the simulated models
 OPENED = """() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(
   () => done(performance.now()))))"""
 FINDINGS = """() => axe.run().then(result => result.violations.map(
   violation => [violation.impact, violation.id, violation.nodes.length]))"""
 
 
-def make_report() -> str:
+def make_report(n_joined: int) -> str:
     """Return a report on two simulated systems, whose outputs are references with random errors."""
     random.seed(1)
-    source, reference = (
-        (DEMO / f"train.{side}").read_text(encoding="utf-8").splitlines()[:N_LINES]
-        for side in ("en", "de")
-    )
+    source, reference = (_read_lines(DEMO / f"train.{side}", n_joined) for side in ("en", "de"))
     words = " ".join(reference).split()
     systems = [
         System(f"runs/system-{rate}", tuple(_damage(line, rate, words) for line in reference))
@@ -47,14 +51,43 @@ def make_report() -> str:
     test_set = TestSet("demo", tuple(source), (tuple(reference),), None, Languages("en", "de"))
     metrics = MetricOptions(resamples=100)
     evaluation = score_systems(systems, test_set, metrics)
-    attention = {
-        "title": "cross-attention, layer 2, mean of all heads",
-        "rows": words[:PIECES],
-        "columns": words[PIECES : 2 * PIECES],
-        "weights": ["AbZ_" * (PIECES // 4)] * PIECES,
-    }
-    maps = {line: {0: attention, 1: attention} for line in range(N_MAPS)}
-    return evaluation_page(evaluation, metrics, ReportContent(maps=maps))
+    translators: dict[int, Any] = {0: SimulatedTranslator(1), 1: SimulatedTranslator(2)}
+    traced = trace_maps(evaluation, translators, range(N_MAPS))
+    content = ReportContent(maps=traced.maps, map_rule=traced.describe_detail())
+    return evaluation_page(evaluation, metrics, content)
+
+
+def _read_lines(path: Path, n_joined: int) -> list[str]:
+    """Return lines of the file; each one consists of `n_joined` sentences."""
+    sentences = path.read_text(encoding="utf-8").splitlines()
+    starts = range(0, N_LINES * n_joined, n_joined)
+    return [" ".join(sentences[start : start + n_joined]) for start in starts]
+
+
+class SimulatedTranslator:
+    """Returns random attention weights, of which most are small."""
+
+    def __init__(self, seed: int) -> None:
+        self._generator = np.random.default_rng(seed)
+
+    def attention(self, text: str, reference: str) -> LineAttention:
+        """Return attention of all kinds between pieces of about five characters."""
+        source, target = (
+            [f"▁{line[i : i + 5].strip()}" for i in range(0, len(line), 5)] + ["</s>"]
+            for line in (text, reference)
+        )
+        stacks = {
+            "cross": self._stack(target, source),
+            "decoder": self._stack(target, target),
+            "encoder": self._stack(source, source),
+        }
+        part = SentenceAttention(text, reference, stacks, AlignmentHeads(5, (0, 1)))
+        return LineAttention(text, reference, (part,))
+
+    def _stack(self, rows: list[str], columns: list[str]) -> AttentionStack:
+        size = N_LAYERS, N_HEADS, len(rows)
+        weights = self._generator.dirichlet([0.2] * len(columns), size)
+        return AttentionStack(rows, columns, weights)
 
 
 def _damage(line: str, rate: float, words: list[str]) -> str:
@@ -82,6 +115,8 @@ def find_problems(browser: Browser, path: Path, axe: str, width: int) -> list[st
         )
         page = context.new_page()
         page.goto(path.as_uri(), timeout=60_000)
+        if page.locator("#filter option[value=map]").count():
+            page.select_option("#filter", "map")
         for summary in page.locator("details > summary").all()[:8]:
             summary.click()
         page.evaluate(axe)
@@ -96,11 +131,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("report", nargs="?", type=Path)
     parser.add_argument("--axe", type=Path, help="path to axe.min.js from axe-core")
+    parser.add_argument("--join", type=int, default=1, help="sentences per line")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory, sync_playwright() as playwright:
         path = arguments.report or Path(directory) / "report.html"
         if not arguments.report:
-            path.write_text(make_report(), encoding="utf-8")
+            path.write_text(make_report(arguments.join), encoding="utf-8")
         browser = playwright.chromium.launch(
             executable_path=shutil.which("chromium"), args=["--no-sandbox"]
         )

@@ -85,10 +85,38 @@ def copies(n_rows: int, seed: int) -> EncodedCorpus:
     ],
 )
 def test_heads_that_agree_with_model_1_are_chosen(shifts, expected):
-    choice = choose_alignment_heads(DiagonalModel(shifts), copies(300, 0), copies(40, 1))
+    choice = choose_alignment_heads(DiagonalModel(shifts), copies(300, 0), [copies(40, 1)])
     assert choice.heads == expected
     assert choice.n_agreeing > 0.9 * choice.n_links > 100
     assert f"layer {expected.layer + 1}" in choice.summary()
+
+
+def shifted(corpus: EncodedCorpus) -> EncodedCorpus:
+    """Return the pairs with the first target piece moved to the end."""
+    rows = [[*row[1:-1], row[0], EOS] for row in map(corpus.target.__getitem__, range(len(corpus)))]
+    values = np.concatenate(rows).astype(np.uint16)
+    return EncodedCorpus(corpus.source, RaggedArray(values, corpus.target.offsets))
+
+
+def test_all_dev_sets_choose_the_heads_with_equal_weight():
+    model, train = DiagonalModel([[0], [1]]), copies(300, 0)
+    same, other = copies(250, 1), shifted(copies(250, 2))
+    alone = [choose_alignment_heads(model, train, [dev_set]) for dev_set in (same, other)]
+    assert [choice.heads.layer for choice in alone] == [0, 1]
+    both = choose_alignment_heads(model, train, [same, other])
+    first = np.arange(100)
+    first_halves = [
+        choose_alignment_heads(
+            model, train, [EncodedCorpus(dev.source.select(first), dev.target.select(first))]
+        )
+        for dev in (same, other)
+    ]
+    assert both.n_links == sum(choice.n_links for choice in first_halves)
+    small = shifted(copies(5, 2))  # the other dev set fills the rest
+    mixed = choose_alignment_heads(model, train, [small, same])
+    assert mixed.heads.layer == 0
+    assert mixed.n_links > both.n_links * 0.95
+    assert choose_alignment_heads(model, train, [small, same]) == mixed
 
 
 def test_the_choice_does_not_depend_on_the_random_state(tmp_path, tiny_config, tokenizers):
@@ -97,21 +125,21 @@ def test_the_choice_does_not_depend_on_the_random_state(tmp_path, tiny_config, t
     for seed in range(2):
         torch.manual_seed(seed)
         np.random.seed(seed)
-        found.append(choose_alignment_heads(model, copies(300, 0), copies(250, 1)))
+        found.append(choose_alignment_heads(model, copies(300, 0), [copies(250, 1)]))
     assert found[0] == found[1]
 
 
 def test_there_is_no_choice_without_several_heads_or_links():
     train, dev = copies(300, 0), copies(40, 1)
-    assert choose_alignment_heads(DiagonalModel([[0]]), train, dev) is None
+    assert choose_alignment_heads(DiagonalModel([[0]]), train, [dev]) is None
     model = DiagonalModel([[0, 1]])
     model.attention_weights = lambda *_: None
-    assert choose_alignment_heads(model, train, dev) is None
+    assert choose_alignment_heads(model, train, [dev]) is None
     unknown = EncodedCorpus(
         RaggedArray(dev.source.values + 100 * (dev.source.values > EOS), dev.source.offsets),
         dev.target,
     )
-    assert choose_alignment_heads(DiagonalModel([[0, 1]]), train, unknown) is None
+    assert choose_alignment_heads(DiagonalModel([[0, 1]]), train, [unknown]) is None
 
 
 def test_training_saves_its_choice(tiny_trained):

@@ -203,6 +203,8 @@ def test_a_long_line_has_one_attention_map_per_part(copying_model):
     assert whole.target == "water " * 12
     with pytest.raises(DataError, match="but the model has 127"):
         translator.attention(text, "water " * 200)
+    with pytest.raises(DataError, match="pieces, but an attention map can have only 1,000"):
+        translator.attention(text, "water " * 2000)  # too many weights, for any model
 
 
 def test_attention_of_an_ensemble_is_refused(copying_model):

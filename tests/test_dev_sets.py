@@ -22,6 +22,8 @@ from mtcli.reporting.events import Finished, Score, Validated
 from mtcli.reporting.html_report import report_html
 from mtcli.reporting.log import EventLog, as_logged, expand_sets, read_events
 from mtcli.reporting.messages import summary_line
+from mtcli.training import finish
+from mtcli.training.alignment_heads import choose_alignment_heads
 from mtcli.training.dataset import DevScores, combine, split_dev_sets, to_requests
 from mtcli.training.run import train_run
 from mtcli.translation.line_translator import Request
@@ -262,12 +264,20 @@ def test_a_dev_set_must_match_the_training_corpora(tiny_config, dev, message):
     assert message in str(error.value)
 
 
-def test_a_run_with_two_dev_sets_saves_the_scores_of_both(tiny_config, files, tmp_path):
+def test_a_run_with_two_dev_sets_uses_both(tiny_config, files, tmp_path, monkeypatch):
+    used = []
+
+    def choose(model, train_set, dev_sets):
+        used.extend(map(len, dev_sets))
+        return choose_alignment_heads(model, train_set, dev_sets)
+
+    monkeypatch.setattr(finish, "choose_alignment_heads", choose)
     dev = [{"corpus": files, "name": "same"}, {"corpus": files, "reverse": True, "name": "other"}]
     settings = {"data.dev": dev, "train.dev_rule": "first", "train.steps": 8, "train.average": 2}
     config = with_overrides(tiny_config, settings.items())
     train_run(config, tmp_path / "run", lambda _: None)
     info = weights_info(tmp_path / "run")
+    assert used == [60, 60]  # both choose the alignment heads
     assert list(info.sets) == ["same", "other"]
     assert info.bleu == info.sets["same"]
     events = read_events(tmp_path / "run" / "log.jsonl")

@@ -1,6 +1,7 @@
 """`mtcli evaluate` on the command line: systems, formats, outputs, and early errors."""
 
 import json
+import re
 import shutil
 
 import pytest
@@ -53,6 +54,55 @@ def test_files_are_compared_with_the_first_one(texts, two_files):
     assert f"baseline: {texts / 'good.de'}; paired bootstrap resampling with 20" in lines[6]
     assert lines[7].startswith("The p-value is roughly the probability that chance alone")
     assert "chrF2  [nrefs:1|bs:20|seed:12345|" in "\n".join(lines)
+
+
+def test_the_source_of_files_is_used_by_report_and_analysis(texts):
+    hypothesis, reference = texts / "source.en", texts / "bad_1.de"
+    report = texts / "report.html"
+    files = ["--hypothesis", hypothesis, reference, "--resamples", 0]
+    without = json.loads(succeed(*files, "--analysis", "--json"))
+    given = ["--source", texts / "source.en", "--analysis", "--report", report]
+    data = json.loads(succeed(*files, *given, "--json"))
+    assert data["systems"][0]["scores"] == without["systems"][0]["scores"]
+    assert (without["test_set"]["source_lang"], data["test_set"]["source_lang"]) == (None, "en")
+
+    def n_copied(result) -> int:
+        found = result["analysis"]["systems"][0]["findings"]
+        return sum(each["n_lines"] for each in found if each["finding"] == "copied")
+
+    assert n_copied(without) == 0
+    assert n_copied(data) == 3  # the other line equals its reference
+    page = report.read_text(encoding="utf-8")
+    assert "By source length" in page
+    assert "Length of the source in words" in page
+    [text] = re.findall(r'id="sentence-data">(.*?)</script>', page)
+    assert [line[0] for line in json.loads(text)["lines"]] == LINES
+
+
+def test_the_source_of_files_must_have_the_same_number_of_lines(texts):
+    short = texts / "short.en"
+    short.write_text("one line\n")
+    files = ["--hypothesis", texts / "good.de", texts / "reference.de"]
+    result = evaluate(*files, "--source", short)
+    assert result.exit_code == 1
+    assert f"{short} has 1 lines, but {texts / 'reference.de'} has 4" in result.stderr
+    missing = evaluate(*files, "--source", texts / "missing.en")
+    assert missing.exit_code == 1
+    assert "missing.en" in missing.stderr
+
+
+def test_a_source_is_refused_if_the_test_set_has_its_own(texts, copying_model):
+    hypothesis, source = ["--hypothesis", texts / "good.de"], ["--source", texts / "source.en"]
+    corpus = texts / "test.tsv"
+    corpus.write_text("".join(f"{line}\t{line}\n" for line in LINES), encoding="utf-8")
+    for arguments, code, message in (
+        ([copying_model, texts / "source.en", texts / "reference.de"], 2, "requires --hypothesis"),
+        ([*hypothesis, "--test-set", "wmt14", "--pair", "en-de"], 2, "are mutually exclusive"),
+        ([*hypothesis, corpus], 1, "test.tsv is not a text file, so it cannot be combined"),
+    ):
+        result = evaluate(*arguments, *source)
+        assert result.exit_code == code, result.output
+        assert message in result.stderr
 
 
 def test_every_format_has_the_same_scores(two_files):

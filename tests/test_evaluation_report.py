@@ -9,18 +9,39 @@ from typer.testing import CliRunner
 from browser import overflowing_elements
 from evaluations import HOSTILE, make_evaluation, make_hostile_evaluation, with_analysis
 from mtcli.cli import app
+from mtcli.errors import DataError, EngineError
+from mtcli.evaluation import report_maps
 from mtcli.evaluation.report import ReportContent, evaluation_page
-from mtcli.evaluation.report_maps import choose_map_lines
+from mtcli.evaluation.report_maps import TracedMaps, choose_map_lines, trace_maps
 from mtcli.evaluation.sentences import sentence_scores, short_names
+from mtcli.reporting.attention.maps import SentenceAttention
+from mtcli.translation.attention import LineAttention
 from parsed_page import Page
+from test_attention_page import check_every_map, check_map, choose, control, make_sentence
 
-MAP = {
-    "title": "cross-attention, layer 2, mean of all heads",
-    "rows": ["Satz", "-1", "</s>"],
-    "columns": ["source", "<b>1</b>"],
-    "weights": ["A_", "gg", "_A"],
-}
-CONTENT = ReportContent(None, {10: {0: MAP, 1: MAP}}, "Attention maps of 1 line.")
+FIRST = make_sentence(["▁source", "▁<b>1</b>"], ["▁Satz", "1"])
+SECOND = make_sentence(["▁source", "▁<b>1</b>"], ["▁Satz", "▁zwei"], heads=(0, 1), seed=3)
+
+
+class FakeTranslator:
+    """Returns the same attention for each line, or raises an error."""
+
+    def __init__(self, result: SentenceAttention | Exception) -> None:
+        self.result = result
+
+    def attention(self, text: str, reference: str) -> LineAttention:
+        if isinstance(self.result, Exception):
+            raise self.result
+        part = replace(self.result, source=text, target=reference)
+        return LineAttention(text, reference, (part,) if text else ())
+
+
+def trace(lines, *results, notify=lambda _: None) -> TracedMaps:
+    evaluation = make_evaluation(n_systems=len(results))
+    return trace_maps(evaluation, dict(enumerate(map(FakeTranslator, results))), lines, notify)
+
+
+CONTENT = ReportContent(None, trace([10], FIRST, SECOND).maps, "Attention maps of 1 line.")
 
 
 @pytest.fixture(scope="module")
@@ -138,16 +159,75 @@ def test_an_attention_map_opens(open_page, report):
     page.get_by_text("Attention of second").click()
     table = page.locator("table.attention")
     table.wait_for()
-    assert table.locator("thead th").all_inner_texts() == MAP["columns"]
-    assert table.locator("tbody th").all_inner_texts() == MAP["rows"]
-    assert table.locator("tbody td").all_text_contents() == [
-        "0%",
-        "100%",
-        "51%",
-        "51%",
-        "100%",
-        "0%",
-    ]
+    assert table.locator("thead th").all_inner_texts() == ["source", "<b>1</b>", "</s>"]
+    assert table.locator("tbody th").all_inner_texts() == ["Satz", "zwei", "</s>"]
+    check_map(page, SECOND.map().weights)
+    weight = round(100 * SECOND.map().weights[0, 0])
+    assert abs(weight - int(table.locator("tbody td").first.text_content()[:-1])) <= 2
+
+
+def test_kind_layer_and_head_of_a_map_can_be_switched(open_page, report):
+    page = open_page(report)
+    page.select_option("#filter", "map")
+    page.get_by_text("Attention of first").click()
+    check_every_map(page, FIRST)
+    page.get_by_role("button", name="layer 1, head 2").click()
+    check_map(page, FIRST.stacks["encoder"].weights[0, 1])
+    page.get_by_text("Attention of second").click()  # the views are independent
+    page.locator("table.attention").nth(1).wait_for()
+    check_map(page.locator("details").nth(-1), SECOND.map().weights)
+    names = page.get_by_role("region").evaluate_all(
+        "nodes => nodes.map(node => node.getAttribute('aria-label'))"
+    )
+    assert len({*names}) == len(names)
+    assert "line 11, first: encoder self-attention, layer 1, head 2" in names
+
+
+def test_a_report_stores_all_heads_of_the_first_lines_only(open_page, monkeypatch):
+    everything = trace([5, 3], FIRST, SECOND)
+    assert everything.describe_detail() == ""
+    sizes = {
+        name: max(
+            len(kind["weights"])
+            for by_system in everything.maps.values()
+            for part in by_system.values()
+            for kind in part["kinds"]
+            if kind["name"] == name
+        )
+        for name in ("cross-attention", "encoder self-attention")
+    }
+    # Space for the cross-attention of one line, and for the encoder of all lines.
+    limit = 3 * sizes["cross-attention"]
+    assert 4 * sizes["encoder self-attention"] < limit
+    monkeypatch.setattr(report_maps, "MAX_CHARACTERS_PER_KIND", limit)
+    traced = trace([5, 3], FIRST, SECOND)
+    assert traced.n_complete["cross"] == 1
+    assert "encoder" not in traced.n_complete  # complete
+    assert "only the first chosen lines have all layers and heads: cross-attention 1" in (
+        traced.describe_detail()
+    )
+    assert traced.maps[5][0]["kinds"][0] == everything.maps[5][0]["kinds"][0]
+    page = open_page(evaluation_page(make_evaluation(), content=ReportContent(None, traced.maps)))
+    page.fill("#search", "#4")
+    page.keyboard.press("Enter")
+    page.get_by_text("Attention of second").click()
+    page.wait_for_selector("table.attention")
+    check_map(page, SECOND.map().weights)
+    assert page.locator("caption").inner_text().startswith(SECOND.map().title)
+    assert not control(page, "layer").is_visible()
+    choose(page, "kind", label="encoder self-attention")
+    choose(page, "head", label="head 2")
+    check_map(page, SECOND.stacks["encoder"].weights[0, 1])
+
+
+def test_lines_and_systems_without_attention_have_no_maps():
+    messages = []
+    assert trace([1, 2], FIRST, EngineError("no attention")).maps.keys() == {1, 2}
+    assert [*trace([1], FIRST, EngineError("no attention")).maps[1]] == [0]
+    traced = trace([1], FIRST, DataError("too long", hint="x"), notify=messages.append)
+    assert [*traced.maps[1]] == [0]
+    assert messages == ["warning: no attention map of line 2, runs/second: too long"]
+    assert trace([1], EngineError("no attention")).maps == {}
 
 
 def test_a_map_stays_open_after_enter_in_the_search_field(open_page, report):
@@ -179,6 +259,16 @@ def test_the_report_can_be_used_with_the_keyboard_only(open_page, report):
     tab_to("details summary")
     page.keyboard.press("Enter")
     page.wait_for_selector("table.attention")
+    tab_to(".attention-view select")
+    page.keyboard.press("ArrowDown")  # decoder self-attention
+    page.keyboard.press("Tab")
+    page.keyboard.press("ArrowUp")  # layer 1
+    page.keyboard.press("Tab")
+    page.keyboard.press("End")  # head 2
+    check_map(page, FIRST.stacks["decoder"].weights[0, 1])
+    tab_to(".overview button")
+    page.keyboard.press("Enter")
+    check_map(page, FIRST.stacks["decoder"].weights[0, 0])
     page.reload()
     tab_to("#sort")
     page.keyboard.type("line")
@@ -291,20 +381,23 @@ def test_evaluate_writes_a_report_with_attention_maps(open_page, tmp_path, copyi
 
 def test_the_user_chooses_the_lines_with_maps(open_page, tmp_path, copying_model, files):
     path = tmp_path / "report.html"
-    lines = ["--map-line", 3, "--map-line", 1, "--map-line", 99]
+    lines = ["--map-line", 3, "--map-line", 1, "--map-line", 4, "--map-line", 99]  # 4 is blank
     result = run("evaluate", copying_model, *files[:2], "--report", path, *lines)
     assert result.exit_code == 0, result.stderr
     assert "warning: ignoring --map-line 99: the test set has 4 lines" in result.stderr
     page = open_page(path.read_text(encoding="utf-8"))
     page.select_option("#filter", "map")
     assert sorted(line_numbers(page)) == [1, 3]
+    assert "Lines with attention maps: 2, selected with --map-line" in page.inner_text("body")
 
 
 def test_the_report_on_translation_files_has_no_maps(open_page, tmp_path, files):
     path = tmp_path / "report.html"
     for _ in range(2):  # the second report replaces the first
-        result = run("evaluate", "--hypothesis", files[2], files[1], "--report", path)
+        hypothesis = ["--hypothesis", files[2], files[1]]
+        result = run("evaluate", *hypothesis, "--report", path, "--map-line", 1)
         assert result.exit_code == 0, result.stderr
+        assert "--map-line has no effect: attention maps require a model" in result.stderr
     page = open_page(path.read_text(encoding="utf-8"))
     assert "<i>output.de" in page.locator("body").inner_text()
     assert "<b>mein Hund</b>" in page.locator("#sentence-list").inner_text()
@@ -344,7 +437,7 @@ def test_maps_are_chosen_by_score_difference_and_length():
     scores[1][11] = 50.0  # second largest difference
     assert evaluation.test_set.source is not None
     longest = max(range(30), key=lambda i: len(evaluation.test_set.source[i]))
-    assert choose_map_lines(evaluation, scores, 2) == sorted({7, longest})
+    assert choose_map_lines(evaluation, scores, 2) == [7, longest]
     assert {7, 11, longest} <= set(choose_map_lines(evaluation, scores, 5))
-    assert choose_map_lines(evaluation, scores, 200) == [*range(30)]
+    assert sorted(choose_map_lines(evaluation, scores, 200)) == [*range(30)]
     assert choose_map_lines(evaluation, scores, 0) == []

@@ -77,6 +77,7 @@ def evaluate(
         ),
     ] = [],
     hypothesis: metric_opts.Hypothesis = [],
+    source: metric_opts.SourceFile = None,
     output: metric_opts.Outputs = [],
     source_lang: SourceLang = None,
     target_lang: TargetLang = None,
@@ -126,6 +127,7 @@ def evaluate(
     inputs = _Inputs(files, hypothesis, compare, output, source_lang, target_lang or to)
     named = _TestSetOptions(test_set, pair, origlang, subset)
     _check_usage(inputs, named, trials)
+    _check_source(source, inputs, named)
     _check_analysis(analysis, train_corpus, format_)
     with opts.name_options_in_errors(_METRIC_OPTIONS):
         metrics = MetricOptions(
@@ -160,6 +162,7 @@ def evaluate(
     with opts.name_options_in_errors(typed):
         request = replace(
             _request(inputs, named, metrics, significance, engine_options, typed),
+            source=source,
             to=to,
             tag=tag,
             has_analysis=analysis,
@@ -204,6 +207,14 @@ def _check_usage(inputs: _Inputs, named: _TestSetOptions, trials: int | None) ->
             raise typer.BadParameter(f"--{name} requires --test-set")
     if trials and len(inputs.hypotheses) < 2 and not inputs.compared:
         raise typer.BadParameter("--trials requires --compare or more than one --hypothesis")
+
+
+def _check_source(source: Path | None, inputs: _Inputs, named: _TestSetOptions) -> None:
+    """Raise `BadParameter` if the test set has its own source."""
+    if source and not inputs.hypotheses:
+        raise typer.BadParameter("--source requires --hypothesis; MODEL is followed by SOURCE")
+    if source and named.test_set:
+        raise typer.BadParameter("--source and --test-set are mutually exclusive")
 
 
 def _request(

@@ -34,6 +34,16 @@ Hypothesis = Annotated[
         rich_help_panel=INPUT_OUTPUT,
     ),
 ]
+SourceFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--source",
+        metavar="FILE",
+        help="Source of the translations, for --report and --analysis (only with --hypothesis).",
+        show_default="none",
+        rich_help_panel=INPUT_OUTPUT,
+    ),
+]
 Compare = Annotated[
     list[Path],
     typer.Option(

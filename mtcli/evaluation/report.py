@@ -16,6 +16,7 @@ from mtcli.evaluation.sentences import (
     short_names,
 )
 from mtcli.evaluation.tables import P_VALUE_MEANING, describe_test
+from mtcli.reporting.attention.page import VIEW_ASSETS
 from mtcli.reporting.charts import chart_html
 from mtcli.reporting.interval_charts import Interval, interval_chart_html
 from mtcli.reporting.messages import format_size
@@ -67,7 +68,7 @@ def evaluation_page(
             "notices": evaluation.notices,
             "signatures": _signature_table(evaluation),
         },
-        assets=["sentences.css", "charts.js", "attention_map.js", "sentences.js"],
+        assets=["sentences.css", "charts.js", *VIEW_ASSETS, "sentences.js"],
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from mtcli.config.metrics import MetricOptions, TestOptions
 from mtcli.config.search import EngineOptions, SearchOptions
+from mtcli.data.formats import has_known_suffix
 from mtcli.data.formats.base import UNKNOWN_LANGUAGES, Languages
 from mtcli.errors import DataError, OptionsError
 from mtcli.evaluation.analysis.analyze import analyze
@@ -22,7 +23,9 @@ from mtcli.evaluation.evaluate import System, score_systems, translate_test_set
 from mtcli.evaluation.results import Decoding, Evaluation, TestSet
 from mtcli.evaluation.scores import build_metrics, resolve_tokenizer
 from mtcli.evaluation.test_sets import (
+    LoadedTestSet,
     NamedTestSet,
+    are_sgml,
     load_named_test_set,
     read_test_set,
 )
@@ -41,6 +44,7 @@ class EvaluationRequest:
 
     models: tuple[Path, ...] = ()  # models that translate the source
     hypotheses: tuple[Path, ...] = ()  # files with translations, instead of `models`
+    source: Path | None = None  # source of the hypotheses, if it is known
     files: tuple[str, ...] = ()  # source (only for models) and references, or one corpus
     named: NamedTestSet | None = None  # sacreBLEU test set, instead of `files`
     languages: Languages = UNKNOWN_LANGUAGES
@@ -87,8 +91,7 @@ def run_evaluation(request: EvaluationRequest, listener: Listener = Listener()) 
     if request.named:
         loaded = load_named_test_set(request.named, listener.notify)
     else:
-        has_source = bool(request.models)
-        loaded = read_test_set(request.files, languages, listener.notify, has_source=has_source)
+        loaded = _read_files(request, languages, listener)
     test_set = loaded.test_set
     systems = [System(str(path), loaded.read_hypotheses(path)) for path in request.hypotheses]
     metrics, _ = resolve_tokenizer(request.metrics, test_set.languages.target)
@@ -107,6 +110,22 @@ def run_evaluation(request: EvaluationRequest, listener: Listener = Listener()) 
     for text in evaluation.notices:
         listener.notify(text)
     return evaluation
+
+
+def _read_files(
+    request: EvaluationRequest, languages: Languages, listener: Listener
+) -> LoadedTestSet:
+    """Read the test set from the files of a request."""
+    files, has_source = request.files, bool(request.models)
+    if request.source:
+        files, has_source = (str(request.source), *files), True
+        for name in request.files:
+            if has_known_suffix(name) and not are_sgml(files):
+                raise DataError(
+                    f"{name} is not a text file, so it cannot be combined with a separate source",
+                    hint="omit --source, or pass the references as text files",
+                )
+    return read_test_set(files, languages, listener.notify, has_source=has_source)
 
 
 def _analyze(evaluation: Evaluation, request: EvaluationRequest) -> Analysis:

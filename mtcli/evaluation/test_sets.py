@@ -60,7 +60,7 @@ def read_test_set(
 
     The first text file is the source if `has_source`. All other text files are references.
     """
-    if len(files) > 1 and all(suffix_of(name) in SGML_SUFFIXES for name in files):
+    if len(files) > 1 and are_sgml(files):
         return _from_corpus(open_sgml_files(files, languages), files[-1], notify)
     if len(files) == 1 and (has_source or has_known_suffix(files[0])):
         return _from_corpus(open_corpus(files, languages), files[0], notify)
@@ -71,6 +71,11 @@ def read_test_set(
         languages.target or language_of_file(files[-1]),
     )
     return LoadedTestSet(TestSet(files[-1], source, tuple(lines), None, found), len(lines[0]))
+
+
+def are_sgml(files: Sequence[str]) -> bool:
+    """Return whether all names are those of SGML files."""
+    return all(suffix_of(name) in SGML_SUFFIXES for name in files)
 
 
 def _from_corpus(opened: OpenedCorpus, name: str, notify: Notify) -> LoadedTestSet:

@@ -50,11 +50,19 @@ def _sentence_content(
 ) -> ReportContent:
     """Return report content with sentence scores and attention maps."""
     scores = score_sentences(evaluation)
-    lines, rule = _choose_lines(evaluation, scores, options, notify)
+    if options.map_lines and not request.models:
+        notify("warning: --map-line has no effect: attention maps require a model")
+    lines = _choose_lines(evaluation, scores, options, notify)
     models = request.models if lines else ()
     translators = {i: open_translator(model, request) for i, model in enumerate(models)}
-    maps = trace_maps(evaluation, translators, lines)
-    return ReportContent(scores, maps, rule if maps else "")
+    traced = trace_maps(evaluation, translators, lines, notify)
+    if not traced.maps:
+        return ReportContent(scores)
+    if options.map_lines:
+        rule = f"Lines with attention maps: {len(traced.maps):,}, selected with --map-line."
+    else:
+        rule = describe_choice(len(traced.maps), is_comparison=len(scores) > 1)
+    return ReportContent(scores, traced.maps, f"{rule} {traced.describe_detail()}".strip())
 
 
 def _choose_lines(
@@ -62,14 +70,12 @@ def _choose_lines(
     scores: Sequence[Sequence[float]],
     options: ReportOptions,
     notify: Callable[[str], None],
-) -> tuple[list[int], str]:
-    """Return the indexes of the lines for attention maps, and a note that explains the choice."""
+) -> list[int]:
+    """Return the indexes of the lines for attention maps, in the order of choice."""
     n = len(evaluation.test_set)
-    if options.map_lines:
-        for number in options.map_lines:
-            if number > n:
-                notify(f"warning: ignoring --map-line {number}: the test set has {n:,} lines")
-        lines = sorted({number - 1 for number in options.map_lines if number <= n})
-        return lines, f"Lines with attention maps: {len(lines):,}, selected with --map-line."
-    lines = choose_map_lines(evaluation, scores, options.n_maps)
-    return lines, describe_choice(len(lines), is_comparison=len(scores) > 1)
+    if not options.map_lines:
+        return choose_map_lines(evaluation, scores, options.n_maps)
+    for number in options.map_lines:
+        if number > n:
+            notify(f"warning: --map-line {number}: the test set has only {n:,} lines")
+    return [*dict.fromkeys(number - 1 for number in options.map_lines if number <= n)]

@@ -8,6 +8,7 @@ attention weight is on the linked source piece.
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from mtcli.data.encoding import EncodedCorpus
 from mtcli.export.shortlist import Lexicon, estimate_lexicon
 from mtcli.models.base import TranslationModel
 
-_MAX_PAIRS = 200  # maximum number of dev pairs to use
+_MAX_PAIRS = 200  # maximum number of dev pairs, from all dev sets
 _BATCH_SIZE = 16
 
 Ints = NDArray[np.int64]
@@ -47,7 +48,7 @@ class AlignmentChoice:
 
 
 def choose_alignment_heads(
-    model: TranslationModel[Any], train_set: EncodedCorpus, dev_set: EncodedCorpus
+    model: TranslationModel[Any], train_set: EncodedCorpus, dev_sets: Sequence[EncodedCorpus]
 ) -> AlignmentChoice | None:
     """Return the heads of one layer whose mean attention agrees best with IBM Model 1.
 
@@ -57,12 +58,12 @@ def choose_alignment_heads(
     candidate that agrees most often. The result is None if the model has no attention or only one
     head, or if Model 1 finds no links.
     """
-    rows = [i for i in range(len(dev_set)) if len(dev_set.source[i]) > 1][:_MAX_PAIRS]
-    if not rows:
+    pairs = _select_pairs(dev_sets)
+    if not pairs:
         return None
-    target_size = 1 + max(int(train_set.target.values.max()), int(dev_set.target.values.max()))
+    largest = max(int(target.max()) for _, target in pairs)
+    target_size = 1 + max(int(train_set.target.values.max()), largest)
     model_1 = _Model1(estimate_lexicon(train_set, target_size, max_chunks=1), target_size)
-    pairs = [(dev_set.source[i].astype(np.int64), dev_set.target[i].astype(np.int64)) for i in rows]
     n_columns = max(len(source) for source, _ in pairs) - 1
     weights, expected = [], []
     for (source, target), attention in zip(pairs, _attentions(model, pairs), strict=False):
@@ -73,6 +74,21 @@ def choose_alignment_heads(
     if not weights or weights[0].shape[:2] == (1, 1) or not sum(map(len, expected)):
         return None
     return _best_heads(torch.cat(weights, dim=2), torch.cat(expected))
+
+
+def _select_pairs(dev_sets: Sequence[EncodedCorpus]) -> list[tuple[Ints, Ints]]:
+    """Return up to 200 pairs: the first pair of each dev set, the second of each, and so on."""
+    rows = [
+        [i for i in range(len(dev_set)) if len(dev_set.source[i]) > 1][:_MAX_PAIRS]
+        for dev_set in dev_sets
+    ]
+    in_turn = [
+        (dev_set.source[i].astype(np.int64), dev_set.target[i].astype(np.int64))
+        for same_rank in zip_longest(*rows)
+        for dev_set, i in zip(dev_sets, same_rank, strict=True)
+        if i is not None
+    ]
+    return in_turn[:_MAX_PAIRS]
 
 
 class _Model1:

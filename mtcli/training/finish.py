@@ -113,7 +113,8 @@ def _choose_alignment_heads(run: Run) -> None:
     """Select the alignment heads and save them with the weights."""
     run.context.listener(Activity("choosing alignment heads"))
     model = load_model(run.directory, torch.device("cpu")).model
-    choice = choose_alignment_heads(model, run.data.train_set, run.data.dev_sets[0].encoded)
+    dev_sets = [dev_set.encoded for dev_set in run.data.dev_sets]
+    choice = choose_alignment_heads(model, run.data.train_set, dev_sets)
     if choice is None:
         return
     info = replace(weights_info(run.directory), alignment=choice.heads)

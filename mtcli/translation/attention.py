@@ -17,6 +17,8 @@ from mtcli.translation.splitting import LinePart, replace_line_breaks, separator
 if TYPE_CHECKING:
     from mtcli.models.base import TranslationModel
 
+_MAX_POSITIONS = 1_000  # of a line with a reference; the number of weights grows quadratically
+
 
 @dataclass(frozen=True)
 class LineAttention:
@@ -68,6 +70,13 @@ def trace_attention(
 
 
 def _check_length(model: "TranslationModel[Any]", n_positions: int) -> None:
+    """Raise `DataError` if a line and its reference are longer than the model or a map can be."""
+    if n_positions > _MAX_POSITIONS:
+        raise DataError(
+            f"the line or its translation has {n_positions:,} pieces, but an attention map can "
+            f"have only {_MAX_POSITIONS:,}",
+            hint="use a shorter line and a shorter translation",
+        )
     if model.n_positions is not None and n_positions > model.n_positions:
         raise DataError(
             f"the line and its reference need {n_positions} positions, but the model has "

@@ -1,5 +1,5 @@
 "use strict";
-// Draw a map from `compact_map` (reporting/attention/compact.py) as a table. `name` is the label
+// Draw a map as a table. Each row of `weights` has one character per weight. `name` is the label
 // for screen readers and must be unique within the page.
 const ATTENTION_LEVELS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
@@ -17,7 +17,7 @@ const drawAttention = (map, name) => {
     return cell;
   };
   const table = make("table", "", "attention"), head = make("tr"), body = make("tbody");
-  table.append(make("caption", `${map.title}. ${map.axes ?? "Rows: target, columns: source."}`));
+  table.append(make("caption", `${map.title}. ${map.axes}`));
   head.append(make("td"), ...map.columns.map(text => label(text, "col")));
   table.append(make("thead"), body);
   table.tHead.append(head);

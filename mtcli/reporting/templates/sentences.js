@@ -176,7 +176,7 @@
     details.append(summary);
     details.addEventListener("toggle", () => {
       if (!details.open || details.children.length > 1) return;
-      details.append(drawAttention(map, `Attention, line ${index + 1}, ${systems[system]}`));
+      details.append(attentionView(map, `line ${index + 1}, ${systems[system]}`));
     });
     return details;
   };
