@@ -12,6 +12,7 @@ import typer
 from mtcli.cli.base import INPUT_OUTPUT, Command, Quiet, SourceLang, TargetLang, app
 from mtcli.cli.metric_options import AsJson
 from mtcli.cli.report_options import Report
+from mtcli.counts import format_count
 from mtcli.errors import MtcliError
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ def _progress(*, is_visible: bool) -> "Iterator[OnProgress]":
     with Console(stderr=True).status("reading") as status:
 
         def update(activity: str, n_pairs: int, share: float | None) -> None:
-            done = f": {n_pairs:,} pairs" if n_pairs else ""
+            done = f": {format_count(n_pairs, 'pair')}" if n_pairs else ""
             status.update(f"{activity}{done}{f', {share:.0%}' if share else ''}")
 
         yield update

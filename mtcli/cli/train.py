@@ -280,7 +280,7 @@ def _launch(n_processes: int) -> int:
 
 def _print_plan(request: "TrainRequest", *, has_corpus: bool) -> None:
     """Print the plan for a run and the pairs that its filters drop, without importing torch."""
-    from mtcli.planning.plan import plan_lines
+    from mtcli.planning.plan import plan_lines, with_training_pairs
     from mtcli.planning.resolve import plan_for, plan_without_corpus
     from mtcli.training.preview import preview_data
 
@@ -296,9 +296,12 @@ def _print_plan(request: "TrainRequest", *, has_corpus: bool) -> None:
         typer.echo(text, err=True)
 
     plan = plan_for(request, notify)
+    preview = preview_data(plan.config, request.reader, request.cache)
+    if preview.n_training is not None:
+        plan = with_training_pairs(plan, preview.n_training)
     for line in plan_lines(plan):
         typer.echo(line)
-    for text in preview_data(plan.config, request.reader, request.cache):
+    for text in preview.notices:
         if text.removeprefix("training: ") not in notices:  # the planner has already printed it
             typer.echo(text, err=True)
 

@@ -36,7 +36,7 @@ from mtcli.model_dir.layout import CONFIG
 from mtcli.model_dir.saved_tree import read_saved_tree
 from mtcli.planning.choices import MAX_LENGTH
 from mtcli.planning.corpus_stats import ASSUMED_CORPUS, CorpusStats, measure_corpus
-from mtcli.planning.plan import Plan, corpus_line, estimate_config, make_plan
+from mtcli.planning.plan import Plan, corpus_line, estimate_config, is_in_plan, make_plan
 from mtcli.tokenizer import load_trained_tokenizer
 
 Notify = Callable[[str], None]
@@ -130,7 +130,7 @@ def _has_current_plan(request: TrainRequest) -> bool:
         return False
     line = corpus_line(estimate_config(_measure(request, config.data), config))
     plan = saved_plan(request.out)
-    return not plan or line in plan
+    return not plan or is_in_plan(line, plan)
 
 
 def plan_for(request: TrainRequest, notify: Notify) -> Plan:

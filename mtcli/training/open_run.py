@@ -7,6 +7,7 @@ from typing import Any
 
 from mtcli.config.sections import Config
 from mtcli.config.tags import ModelTags
+from mtcli.counts import format_count
 from mtcli.data.corpus import Corpus
 from mtcli.data.formats.base import Languages
 from mtcli.errors import CheckpointError, ConfigError, DataError, MtcliError
@@ -315,7 +316,7 @@ def _resolve_steps(
             steps = estimate_steps(config, context, data)
         except DivergedError as error:
             raise divergence_error(error) from error
-    notify(f"budget: {minutes:g} minutes, {steps:,} steps")
+    notify(f"budget: {format_count(minutes, 'minute')}, {format_count(steps, 'step')}")
     return _with_train_settings(config, steps=steps)
 
 
@@ -342,7 +343,9 @@ def _describe_dev_sets(run: Run) -> list[str]:
     sets, rule = run.data.dev_sets, run.config.train.dev_rule
     if len(sets) == 1:
         return []
-    sizes = ", ".join(f"{dev_set.name} ({len(dev_set.encoded):,} pairs)" for dev_set in sets)
+    sizes = ", ".join(
+        f"{dev_set.name} ({format_count(len(dev_set.encoded), 'pair')})" for dev_set in sets
+    )
     metric = metric_label(run.config.train.metric)
     scores = {"mean": "mean of all sets", "worst": "worst set", "first": "first set"}[rule]
     selection = f"  weights are selected by the {scores} ({metric}, train.dev_rule={rule})"

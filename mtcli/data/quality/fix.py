@@ -13,7 +13,7 @@ from mtcli.data.quality.check import Check
 from mtcli.data.quality.findings import KINDS, FixResult
 from mtcli.data.quality.pair_rules import CONTROL
 from mtcli.data.quality.segments import Segment
-from mtcli.data.quality.stored_pairs import StoredPairs
+from mtcli.data.quality.stored_pairs import CheckedCorpus, StoredPairs
 from mtcli.data.quality.tokens import Array
 from mtcli.errors import DataError
 from mtcli.files import atomic_write
@@ -91,8 +91,13 @@ def fix_corpus(check: Check, out: Path, on_progress: OnProgress) -> FixResult:
         pairs = StoredPairs.of(_cleaned(original, selection))
         analysis = analyze(pairs, check.overlap, on_progress)
     _write(original, selection, files)
-    _write_list(original, removals, changed, files[2])
-    return FixResult(*files, len(selection.sources), len(removals), len(changed))
+    rest = check.corpus.rest
+    with atomic_write(files[2]) as path, path.open("w", encoding="utf-8") as file:
+        file.write("source_line\ttarget_line\treason\tsource\ttarget\n")
+        file.writelines(_table(original, removals, changed))
+        file.writelines(_rest_rows(check.corpus))
+    n_removed = len(removals) + (len(rest) if rest else 0)
+    return FixResult(*files, len(selection.sources), n_removed, len(changed))
 
 
 def _remove(selection: _Selection, analysis: Analysis) -> tuple[_Selection, list[Removal]]:
@@ -161,19 +166,29 @@ def _write(pairs: StoredPairs, selection: _Selection, files: tuple[Path, ...]) -
             targets.write(f"{target}\n")
 
 
-def _write_list(
-    pairs: StoredPairs, removals: Iterable[Removal], changed: Array, path: Path
-) -> None:
-    """Write a table of removed and changed lines, with their line numbers in the original."""
+def _table(pairs: StoredPairs, removals: Iterable[Removal], changed: Array) -> Iterator[str]:
+    """Yield table rows with removed and changed lines, and their line numbers in the original."""
     entries = list(removals)
     removed = {entry.source for entry in entries}
     changes = (Removal(row, row, "characters removed") for row in changed.tolist())
     entries += [change for change in changes if change.source not in removed]
     entries.sort(key=lambda entry: entry.row)
-    with atomic_write(path) as temporary, temporary.open("w", encoding="utf-8") as file:
-        file.write("source_line\ttarget_line\treason\tsource\ttarget\n")
-        for start in range(0, len(entries), _ROWS_AT_ONCE):
-            file.writelines(_table_rows(pairs, entries[start : start + _ROWS_AT_ONCE]))
+    for start in range(0, len(entries), _ROWS_AT_ONCE):
+        yield from _table_rows(pairs, entries[start : start + _ROWS_AT_ONCE])
+
+
+def _rest_rows(corpus: CheckedCorpus) -> Iterator[str]:
+    """Yield table rows with the lines of the longer side after the end of the shorter one."""
+    if corpus.rest is None or corpus.n_lines is None:
+        return
+    is_source = corpus.n_lines[0] > corpus.n_lines[1]
+    for number, line in enumerate(corpus.rest, start=len(corpus.pairs) + 1):
+        cells = (
+            (str(number), "", "unequal", line, "")
+            if is_source
+            else ("", str(number), "unequal", "", line)
+        )
+        yield _format_row(cells)
 
 
 def _table_rows(pairs: StoredPairs, entries: Sequence[Removal]) -> Iterator[str]:
@@ -192,4 +207,8 @@ def _table_rows(pairs: StoredPairs, entries: Sequence[Removal]) -> Iterator[str]
             "" if entry.source is None else sides[0][entry.source],
             "" if entry.target is None else sides[1][entry.target],
         )
-        yield "\t".join(strip_control(cell).replace("\t", " ") for cell in cells) + "\n"
+        yield _format_row(cells)
+
+
+def _format_row(cells: Iterable[str]) -> str:
+    return "\t".join(strip_control(cell).replace("\t", " ") for cell in cells) + "\n"
