@@ -141,7 +141,7 @@ MISTAKES = {
         lambda path: (path / "c.yaml").write_text("train: {step: 1}\nmodel: {norm: no}\nx: 1"),
         ["--config", "{path}/c.yaml"],
         "train.step: unknown key",
-        "model.norm: Input should be 'pre' or 'post'",
+        "model.norm: must be 'pre' or 'post'",
         "x: unknown key",
     ),
     "no such config": (
@@ -653,6 +653,41 @@ def test_dry_run_prints_a_plan_and_writes_no_files(corpus_files, tmp_path):
     assert not (tmp_path / "model").exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("file", "file already exists and is not an mtcli run"),
+        ("full", "full already exists and is not an mtcli run"),
+        ("file/model", "cannot create"),
+        ("/proc/model", "cannot create /proc/model"),
+    ],
+)
+def test_a_dry_run_checks_the_output_directory(corpus_files, tmp_path, name, message):
+    (tmp_path / "file").write_text("text")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "notes.txt").write_text("text")
+    result = run("train", *corpus_files, "--out", tmp_path / name, "--dry-run")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert message in result.stderr
+
+
+def test_a_dry_run_compares_the_settings_with_those_of_the_run(
+    corpus_files, tiny_trained, tmp_path
+):
+    model = shutil.copytree(tiny_trained, tmp_path / "model")
+    command = ["train", *corpus_files, "--out", model, "--dry-run", "--set", "train.steps=13"]
+    result = run(*command)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert (
+        "contains a run with different settings:\n  train.steps: 12 before, 13 now" in result.stderr
+    )
+    assert ": 13 steps at" in run(*command, "--fresh").stdout
+    assert (model / "model.safetensors").exists()
+    unchanged = run("train", *corpus_files, "--out", model, "--dry-run")
+    assert unchanged.exit_code == 0
+    assert ": 12 steps at" in unchanged.stdout
+
+
 @pytest.mark.parametrize(("n", "message"), [(7, ": 7 steps at"), (1, ": 1 step at")])
 def test_the_planner_does_not_choose_a_value_that_the_user_set(corpus_files, tmp_path, n, message):
     options = ["--set", f"train.steps={n}", "--out", tmp_path / "model", "--dry-run"]
@@ -872,7 +907,7 @@ def test_a_plan_for_a_different_corpus_is_replaced(corpus_files, tmp_path, monke
             ["--minutes", "5", "--set", "train.steps=9"],
             "--minutes and train.steps are mutually exclusive",
         ),
-        (["--minutes", "0"], "error: --minutes 0: Input should be greater than 0"),
+        (["--minutes", "0"], "error: --minutes 0: must be greater than 0"),
         (["--from", "{model}", "--set", "model.d_model=32"], "model.d_model cannot be set"),
         (["--from", "{model}", "--set", "tokenizer.kind=bpe"], "tokenizer.kind cannot be set"),
         (["--from", "{path}/nowhere"], "is not a model directory"),

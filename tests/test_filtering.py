@@ -92,7 +92,7 @@ def test_filters_keep_the_order_and_count_every_dropped_pair(pairs, filters):
         notices: list[str] = []
         if not expected:
             with pytest.raises(
-                DataError, match=f"the filters drop all {len(pairs)} training pairs"
+                DataError, match=f"the filters drop all of {len(pairs)} training pair"
             ):
                 drop_unwanted(corpus, NO_DEV, filters, ignore, is_held_out=False)
             continue

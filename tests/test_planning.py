@@ -312,11 +312,11 @@ def test_batches_that_do_not_fit_in_memory_are_split_and_accumulated():
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        (("model.d_model", "wide"), "model.d_model: Input should be a valid integer"),
-        (("model.d_model", 7), "model.d_model: Input should be a multiple of 2"),
-        (("model.n_heads", -1), "model.n_heads: Input should be greater than 0"),
-        (("train.minutes", "all"), "train.minutes: Input should be a valid number"),
-        (("search.max_length", None), "search.max_length: Input should be a valid integer"),
+        (("model.d_model", "wide"), "model.d_model: must be an integer"),
+        (("model.d_model", 7), "model.d_model: must be a multiple of 2"),
+        (("model.n_heads", -1), "model.n_heads: must be greater than 0"),
+        (("train.minutes", "all"), "train.minutes: must be a number"),
+        (("search.max_length", None), "search.max_length: must be an integer"),
         (("train.step", 5), "train.step: unknown key; did you mean train.steps?"),
     ],
 )

@@ -283,7 +283,7 @@ def _report(dropped: Sequence[Dropped], n_total: int, notify: Notify) -> None:
         counts = ", ".join(f"{one.n_pairs:,} with {one.reason}" for one in found)
         example = example_text(main.example)
         raise DataError(
-            f"the filters drop all training pairs: {counts}{example}",
+            f"the filters drop all of {format_count(n_total, 'training pair')}: {counts}{example}",
             hint=f"check the corpus and filters.{main.name}, or {advice}",
         )
     notify(

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from mtcli.counts import format_count
 from mtcli.data.corpus import Corpus
 from mtcli.data.line_store import encoded_blocks_of
 from mtcli.errors import DataError
@@ -16,7 +15,7 @@ _SPLIT_SEED = 1
 def too_few_pairs(n_pairs: int) -> DataError:
     """Return the error for a corpus that is too small to hold out dev pairs."""
     return DataError(
-        f"cannot hold out dev pairs from only {format_count(n_pairs, 'pair')}",
+        f"too few pairs to hold out dev pairs: {n_pairs}",
         hint="use at least 10 pairs, or a separate dev set with --dev SOURCE TARGET",
     )
 

@@ -24,7 +24,7 @@ from mtcli.data.fingerprint import fingerprint
 from mtcli.data.formats.base import Languages
 from mtcli.data.overlong import drop_overlong
 from mtcli.data.streaming import BLOCK_PAIRS, read_head
-from mtcli.errors import ConfigError
+from mtcli.errors import ConfigError, UsageError
 from mtcli.model_dir.directory import (
     has_same_settings,
     has_saved_weights,
@@ -147,7 +147,11 @@ def plan_for(request: TrainRequest, notify: Notify) -> Plan:
             "data.streaming requires train.steps or train.minutes: the corpus size is unknown",
             hint="for example: --minutes 60, or --set train.steps=100000",
         )
-    return make_plan(_measure(request, _data_config(settings), notify), settings)
+    stats = _measure(request, _data_config(settings), notify)
+    try:
+        return make_plan(stats, settings)
+    except ConfigError as error:  # all settings come from the command line
+        raise UsageError(str(error)) from error
 
 
 def plan_without_corpus(request: TrainRequest) -> Plan:
@@ -234,20 +238,20 @@ def _user_settings(request: TrainRequest) -> list[Setting]:
 
 
 def _check(request: TrainRequest) -> None:
-    """Raise `ConfigError` if settings contradict each other or the parent."""
+    """Raise `UsageError` if settings contradict each other or the parent."""
     keys = {key for key, _ in request.settings}
     if {"train.minutes", "train.steps"} <= keys:
-        raise ConfigError(
+        raise UsageError(
             "--minutes and train.steps are mutually exclusive", hint="set only one of them"
         )
     if request.parent is None:
         return
     if request.parent.resolve() == request.out.resolve():
-        raise ConfigError("--from and --out are the same directory", hint="choose another --out")
+        raise UsageError("--from and --out are the same directory", hint="choose another --out")
     inherited = [key for key in keys if key.startswith(("tokenizer.", "model."))]
     fixed = [key for key in inherited if not key.endswith("dropout")]
     if fixed:
-        raise ConfigError(
+        raise UsageError(
             f"{fixed[0]} cannot be set with --from: {request.parent.name} determines it",
             hint="remove --from or this setting",
         )

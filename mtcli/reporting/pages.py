@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _GENERATOR = '<meta name="generator" content="mtcli '
+# Marks of files that mtcli may replace: pages, and SVG and PNG pictures.
+_MARKS = (_GENERATOR.encode(), b'data-generator="mtcli"', b"Software\x00mtcli")
 _N_HEAD_BYTES = 500  # the start of a page, which contains the generator
 
 
@@ -109,14 +111,17 @@ def json_for_script(value: Any) -> "Markup":
 
 
 def check_page_path(path: Path) -> None:
-    """Raise `DataError` unless `path` is new, an empty file or a page written by mtcli."""
+    """Raise `DataError` unless `path` is new, an empty file or a report written by mtcli.
+
+    Pictures of attention maps also count as reports.
+    """
     if not path.exists():
         return
     if not path.is_file():
         raise DataError(f"cannot write {path}: it is not a regular file")
     with path.open("rb") as file:
         head = file.read(_N_HEAD_BYTES)
-    if head and _GENERATOR.encode() not in head:
+    if head and not any(mark in head for mark in _MARKS):
         raise DataError(
             f"{path} already exists and is not an mtcli report",
             hint="choose another file name, or delete the file",

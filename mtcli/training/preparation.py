@@ -284,9 +284,8 @@ def read_split(config: Config, notify: Notify, reader: CorpusReader | None = Non
         requested = config.data.dev_pairs
         notify(f"  data.dev_pairs={requested} exceeds 10% of the corpus; using {len(dev)}")
     if len(train) < _FEW_PAIRS and not config.train.start_from:
-        size = format_count(len(train), "training pair")
         notify(
-            f"warning: the corpus is too small for useful translations ({size}); "
+            f"warning: too few training pairs for useful translations: {len(train):,}; "
             "use tens of thousands of pairs, or fine-tune a model with --from"
         )
     return CorpusSplit(train, dev, config.data.is_mixed)

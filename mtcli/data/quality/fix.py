@@ -15,7 +15,7 @@ from mtcli.data.quality.pair_rules import CONTROL
 from mtcli.data.quality.segments import Segment
 from mtcli.data.quality.stored_pairs import CheckedCorpus, StoredPairs
 from mtcli.data.quality.tokens import Array
-from mtcli.errors import DataError
+from mtcli.errors import DataError, UsageError
 from mtcli.files import atomic_write
 from mtcli.reporting.messages import strip_control
 
@@ -51,10 +51,10 @@ class Removal:
 def output_files(out: Path, languages: Languages) -> tuple[Path, Path, Path]:
     """Return the paths of the source, the target and the list of removed lines.
 
-    Raise `DataError` if `out` is not a file name, or if one of the files exists.
+    Raise an error if `out` is not a file name, or if one of the files exists.
     """
     if out.name in ("", ".."):
-        raise DataError(f"--fix {out} is not a file name", hint="use a name such as cleaned")
+        raise UsageError(f"--fix {out} is not a file name", hint="use a name such as cleaned")
     source, target = languages.source or "", languages.target or ""
     if not (is_language_code(source) and is_language_code(target)) or source == target:
         source, target = "source", "target"
