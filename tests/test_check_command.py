@@ -189,8 +189,25 @@ def test_findings_are_printed_even_if_cleaning_fails(tmp_path):
 @pytest.mark.parametrize("name", [".", "..", "/"])
 def test_a_cleaned_copy_needs_a_file_name(damaged, name):
     result = run(*damaged, "--fix", name)
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "is not a file name" in result.stderr
+
+
+def test_a_directory_is_not_a_name_for_cleaned_copies(tmp_path, damaged):
+    (tmp_path / "clean").mkdir()
+    result = run(*damaged, "--fix", f"{tmp_path}/clean/")
+    assert result.exit_code == 1
+    assert (
+        f"clean is a directory\n  hint: use a name such as {tmp_path}/clean/cleaned"
+        in result.stderr
+    )
+    assert {path.name for path in tmp_path.iterdir()} == {"a.en", "a.de", "clean"}
+
+
+def test_options_of_a_corpus_are_refused(damaged):
+    result = run(f"{{corpus: [{damaged[0]}, {damaged[1]}], weight: 2}}")
+    assert result.exit_code == 2
+    assert "has no corpus options" in " ".join(re.sub("[│╭╮╰╯─]", "", result.stderr).split())
 
 
 @pytest.mark.parametrize("code", ["removed.tsv", "../../evil", "english"])

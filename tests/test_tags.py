@@ -356,6 +356,13 @@ def test_a_reference_in_another_language_contradicts_to(copying, files, to, foun
     assert f"which is in {found}\n  hint: use --to {found}, or a reference in {to}" in result.stderr
 
 
+@pytest.mark.usefixtures("reference_files")
+def test_an_unknown_target_language_is_reported_as_such(copying):
+    result = run("evaluate", copying, "t.en", "t.de", "--to", "fr")
+    assert result.exit_code == 1
+    assert "choose --to from de, en" in result.stderr
+
+
 @pytest.mark.parametrize(
     "files",
     [["t.en", "t.de"], ["t.de", "t.new"], ["t.de", "t.txt"], ["t.{en,de}"]],  # new is not Newari

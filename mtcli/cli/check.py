@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mtcli.cli.base import INPUT_OUTPUT, Command, Quiet, SourceLang, TargetLang, app
+from mtcli.cli.corpora import parse_corpus
 from mtcli.cli.metric_options import AsJson
 from mtcli.cli.report_options import Report
 from mtcli.counts import format_count
@@ -74,6 +75,8 @@ def check(
 
     if len(corpus) > 2:
         raise typer.BadParameter("expected SOURCE TARGET or CORPUS")
+    if any(not isinstance(parse_corpus(name), str) for name in corpus):
+        raise typer.BadParameter("mtcli check has no corpus options: pass only the names of files")
     languages = Languages(source_lang, target_lang)
     if report:
         check_page_path(report)

@@ -8,6 +8,7 @@ from typing import Any
 from mtcli.errors import ConfigError, UsageError
 
 _MAPPING_START = re.compile(r"\{\s*['\"]?\w+['\"]?\s*:")
+_LIST = re.compile(r"\[[^\[\]]+, [^\[\]]+\]")
 _EXAMPLE = "for example: '{corpus: [train.en, train.de], weight: 2}'"
 
 
@@ -36,6 +37,10 @@ def parse_corpus(text: str) -> Any:
     Raise `UsageError` if the text starts like a mapping, but is not one with a corpus. A name such
     as {train.en,train.de} is not a mapping.
     """
+    if _LIST.fullmatch(text):
+        raise UsageError(
+            f"{text} is a list, not a corpus", hint=f"write a mapping: '{{corpus: {text}}}'"
+        )
     if not _MAPPING_START.match(text):
         return text
     from mtcli.config.load import parse_yaml

@@ -1,6 +1,7 @@
 """Resolve a training request into a complete configuration."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -147,10 +148,19 @@ def plan_for(request: TrainRequest, notify: Notify) -> Plan:
             "data.streaming requires train.steps or train.minutes: the corpus size is unknown",
             hint="for example: --minutes 60, or --set train.steps=100000",
         )
-    stats = _measure(request, _data_config(settings), notify)
-    try:
+    with _usage_errors():
+        data = _data_config(settings)
+    stats = _measure(request, data, notify)
+    with _usage_errors():
         return make_plan(stats, settings)
-    except ConfigError as error:  # all settings come from the command line
+
+
+@contextmanager
+def _usage_errors() -> Iterator[None]:
+    """Convert errors in settings, which all come from the command line, to `UsageError`."""
+    try:
+        yield
+    except ConfigError as error:
         raise UsageError(str(error)) from error
 
 

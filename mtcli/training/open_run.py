@@ -343,9 +343,7 @@ def _describe_dev_sets(run: Run) -> list[str]:
     sets, rule = run.data.dev_sets, run.config.train.dev_rule
     if len(sets) == 1:
         return []
-    sizes = ", ".join(
-        f"{dev_set.name} ({format_count(len(dev_set.encoded), 'pair')})" for dev_set in sets
-    )
+    sizes = ", ".join(f"{one.name} ({format_count(len(one.encoded), 'pair')})" for one in sets)
     metric = metric_label(run.config.train.metric)
     scores = {"mean": "mean of all sets", "worst": "worst set", "first": "first set"}[rule]
     selection = f"  weights are selected by the {scores} ({metric}, train.dev_rule={rule})"

@@ -55,6 +55,8 @@ def output_files(out: Path, languages: Languages) -> tuple[Path, Path, Path]:
     """
     if out.name in ("", ".."):
         raise UsageError(f"--fix {out} is not a file name", hint="use a name such as cleaned")
+    if out.is_dir():
+        raise DataError(f"{out} is a directory", hint=f"use a name such as {out / 'cleaned'}")
     source, target = languages.source or "", languages.target or ""
     if not (is_language_code(source) and is_language_code(target)) or source == target:
         source, target = "source", "target"
