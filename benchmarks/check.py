@@ -113,7 +113,8 @@ def run_shifts(options: argparse.Namespace) -> None:
     )
     shift_trials("Multi30k, 29,000 lines", multi30k, options.trials)
     enciphered = multi30k[0], encipher(multi30k[1], 2)
-    shift_trials("Multi30k, target in another script", enciphered, options.trials)
+    name = "Multi30k, 29,000 lines, target in another script"
+    shift_trials(name, enciphered, options.trials)
 
 
 def run_damage(options: argparse.Namespace) -> None:

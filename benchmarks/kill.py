@@ -1,20 +1,23 @@
 """Kill runs at random times and at every write, and compare the results byte for byte.
 
-    python benchmarks/kill.py [--kills 50] [--mixed]
+    python benchmarks/kill.py [--kills 50] [--mixed] [--workers 1] [--first-write 1]
 
 The run is small, but uses all features that have state or randomness: dropout, subword sampling,
 word dropout, gradient accumulation, early stopping and weight averages. With --mixed, it also mixes
 two corpora with weights, tags and directions, and has two dev sets.
 
 A killed run is restarted with the same call. The final weights and the log (without times) are
-compared with those of an uninterrupted run.
+compared with those of an uninterrupted run. --workers is the number of runs at a time in the second
+part; --first-write skips the writes that an earlier call has tested.
 """
 
 import argparse
+import itertools
 import random
 import shutil
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
@@ -32,6 +35,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--mixed", action="store_true")
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--first-write", type=int, default=1)
     options = parser.parse_args()
     n_kills = options.kills
     with tempfile.TemporaryDirectory() as name:
@@ -39,11 +44,18 @@ def main() -> None:
         config = _config(folder, is_mixed=options.mixed)
         assert killing.attempt(config, folder / "uninterrupted")
         expected = killing.result(folder / "uninterrupted")
-        _kill_at_random(config, folder / "random", n_kills)
-        verdict = _compare(folder / "random", expected)
-        print(f"{n_kills} kills at random times in one run: {verdict}")
-        n_writes, n_identical = _kill_at_every_write(config, folder / "write", expected)
-        print(f"one kill at each of {n_writes} writes: {n_identical} of {n_writes} identical")
+        if n_kills:
+            _kill_at_random(config, folder / "random", n_kills)
+            verdict = _compare(folder / "random", expected)
+            print(f"{n_kills} kills at random times in one run: {verdict}", flush=True)
+        sweep = WriteSweep(config, folder, expected, options.first_write)
+        sweep.run(options.workers)
+        tested = sorted(sweep.verdicts)
+        n_identical = sum(sweep.verdicts.values())
+        print(
+            f"one kill at each of the writes {tested[0]} to {tested[-1]}: "
+            f"{n_identical} of {len(tested)} identical"
+        )
 
 
 def _config(folder: Path, *, is_mixed: bool) -> Config:
@@ -65,14 +77,34 @@ def _kill_at_random(config: Config, directory: Path, n_kills: int) -> None:
     assert killing.attempt(config, directory)
 
 
-def _kill_at_every_write(config: Config, directory: Path, expected: object) -> tuple[int, int]:
-    at_write, n_identical = 1, 0
-    while not killing.attempt(config, directory, at_write=at_write):
-        assert killing.attempt(config, directory)
-        n_identical += killing.result(directory) == expected
-        shutil.rmtree(directory)
-        at_write += 1
-    return at_write - 1, n_identical
+class WriteSweep:
+    """One run per write: it is killed at this write, restarted, and compared."""
+
+    def __init__(self, config: Config, folder: Path, expected: object, first: int) -> None:
+        self._config, self._folder, self._expected = config, folder, expected
+        self._numbers = itertools.count(first)
+        self._is_done = False
+        self.verdicts: dict[
+            int, bool
+        ] = {}  # number of the write -> whether the result is identical
+
+    def run(self, n_workers: int) -> None:
+        """Test writes until a run has fewer writes than the number of the next one."""
+        with ThreadPoolExecutor(n_workers) as pool:
+            list(pool.map(self._work, range(n_workers)))
+
+    def _work(self, _: int) -> None:
+        while not self._is_done:
+            at_write = next(self._numbers)
+            directory = self._folder / f"write-{at_write}"
+            if killing.attempt(self._config, directory, at_write=at_write):
+                self._is_done = True
+            else:
+                assert killing.attempt(self._config, directory)
+                verdict = _compare(directory, self._expected)
+                self.verdicts[at_write] = verdict == "identical"
+                print(f"  write {at_write}: {verdict}", flush=True)
+            shutil.rmtree(directory)
 
 
 def _compare(directory: Path, expected: object) -> str:

@@ -33,7 +33,11 @@ class ConfigError(MtcliError):
     """The configuration file or a --set override is invalid."""
 
 
-class OptionsError(ConfigError, ValueError):
+class UsageError(ConfigError):
+    """The command line is wrong, whatever the files contain; the exit code is 2."""
+
+
+class OptionsError(UsageError, ValueError):
     """An option for search, sampling, metrics or reports is invalid."""
 
 

@@ -14,7 +14,9 @@ from mtcli.config.sections import Config
 from processes import join
 
 _PROCESSES = multiprocessing.get_context("forkserver")
-_PROCESSES.set_forkserver_preload(["mtcli.training", "mtcli.translation.engines.ct2"])
+_PROCESSES.set_forkserver_preload(
+    ["mtcli.training.run", "mtcli.translation.engines.ct2", "sacrebleu"]  # slow imports
+)
 
 
 def attempt(
@@ -67,19 +69,29 @@ class KillAtWrite:
             self.n_writes += 1
             if self.n_writes != self.at_write:
                 return write(*arguments, **options)
-            match self.at_write % 3:
-                case 1:
-                    path = path_of(*arguments)
-                    old_size = path.stat().st_size if path and path.is_file() else 0
-                    write(*arguments, **options)
-                    if path and path.is_file():  # keep only half of the new bytes
-                        os.truncate(path, (old_size + path.stat().st_size) // 2)
-                case 2:
-                    write(*arguments, **options)
-            os.kill(os.getpid(), signal.SIGKILL)
-            return None  # never reached
+            try:
+                self._write(write, path_of(*arguments), arguments, options)
+            finally:  # also if the write fails, for example because the directory exists
+                os.kill(os.getpid(), signal.SIGKILL)
 
         return wrapped
+
+    def _write(
+        self,
+        write: Callable[..., Any],
+        path: Path | None,
+        arguments: tuple[Any, ...],
+        options: dict[str, Any],
+    ) -> None:
+        """Write nothing, half of the new bytes, or everything."""
+        match self.at_write % 3:
+            case 1:
+                old_size = path.stat().st_size if path and path.is_file() else 0
+                write(*arguments, **options)
+                if path and path.is_file():
+                    os.truncate(path, (old_size + path.stat().st_size) // 2)
+            case 2:
+                write(*arguments, **options)
 
 
 def _install(killer: KillAtWrite) -> None:

@@ -314,16 +314,20 @@ def test_the_command_writes_pages_and_pictures(suffix, tiny_trained, tmp_path):
         (["my dog", "--head", "3"], 1, "there is no head 3: the model has 2 heads"),
         (["", "--output", "map.svg"], 1, "there is no text to translate"),
         (["my dog", "--output", "taken.html"], 1, "already exists and is not an mtcli report"),
+        (["my dog", "--output", "taken.svg"], 1, "already exists and is not an mtcli report"),
+        (["my dog", "--output", "taken.PNG"], 1, "already exists and is not an mtcli report"),
         (["my dog", "--output", "none/../taken.html/map.svg"], 1, "cannot write"),
     ],
 )
 def test_incorrect_usage_is_reported(arguments, code, message, tiny_trained, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "taken.html").write_text("a page of the user")
+    taken = [tmp_path / f"taken.{suffix}" for suffix in ("html", "svg", "PNG")]
+    for path in taken:
+        path.write_text("a file of the user")
     result = run_attention(tiny_trained, *arguments)
     assert result.exit_code == code
     assert message in " ".join(re.sub("[│╭╮╰╯─]", "", result.stderr).split())
-    assert (tmp_path / "taken.html").read_text() == "a page of the user"
+    assert {path.read_text() for path in taken} == {"a file of the user"}
 
 
 def test_a_missing_renderer_is_reported(tiny_trained, tmp_path, monkeypatch):

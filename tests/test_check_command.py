@@ -106,6 +106,24 @@ def test_the_input_does_not_change_and_the_list_names_every_removed_pair(tmp_pat
     assert f"{len(kept)} pairs" in result.stdout.splitlines()[-1]
 
 
+@pytest.mark.parametrize("longer", ["en", "de"])
+def test_the_list_names_the_lines_after_the_end_of_the_shorter_file(tmp_path, damaged, longer):
+    path = tmp_path / f"a.{longer}"
+    path.write_bytes(path.read_bytes() + b"First extra line.\nSecond\textra line.")
+    result = run(*damaged, "--fix", tmp_path / "clean")
+    assert result.exit_code == 3
+    table = (tmp_path / "clean.removed.tsv").read_text(encoding="utf-8").splitlines()
+    rows = [
+        ["61", "", "unequal", "First extra line.", ""],
+        ["62", "", "unequal", "Second extra line.", ""],
+    ]
+    if longer == "de":
+        rows = [[row[1], row[0], row[2], row[4], row[3]] for row in rows]
+    assert [line.split("\t") for line in table[-2:]] == rows
+    assert len(table) == 1 + 5 + 2
+    assert "lists 6 removed lines or pairs and 1 changed pair" in result.stdout
+
+
 def test_a_cleaned_corpus_has_no_problems(tmp_path, damaged):
     run(*damaged, "--fix", tmp_path / "clean")
     assert run(tmp_path / "clean.en", tmp_path / "clean.de").exit_code == 0
@@ -171,8 +189,25 @@ def test_findings_are_printed_even_if_cleaning_fails(tmp_path):
 @pytest.mark.parametrize("name", [".", "..", "/"])
 def test_a_cleaned_copy_needs_a_file_name(damaged, name):
     result = run(*damaged, "--fix", name)
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "is not a file name" in result.stderr
+
+
+def test_a_directory_is_not_a_name_for_cleaned_copies(tmp_path, damaged):
+    (tmp_path / "clean").mkdir()
+    result = run(*damaged, "--fix", f"{tmp_path}/clean/")
+    assert result.exit_code == 1
+    assert (
+        f"clean is a directory\n  hint: use a name such as {tmp_path}/clean/cleaned"
+        in result.stderr
+    )
+    assert {path.name for path in tmp_path.iterdir()} == {"a.en", "a.de", "clean"}
+
+
+def test_options_of_a_corpus_are_refused(damaged):
+    result = run(f"{{corpus: [{damaged[0]}, {damaged[1]}], weight: 2}}")
+    assert result.exit_code == 2
+    assert "has no corpus options" in " ".join(re.sub("[│╭╮╰╯─]", "", result.stderr).split())
 
 
 @pytest.mark.parametrize("code", ["removed.tsv", "../../evil", "english"])

@@ -199,7 +199,7 @@ def test_training_and_dev_pairs_have_no_source_sentence_in_common(corpus):
 
 
 def test_holding_out_from_a_tiny_corpus_is_refused(corpus):
-    with pytest.raises(DataError, match="9 pairs are too few"):
+    with pytest.raises(DataError, match="too few pairs to hold out dev pairs: 9"):
         hold_out(Corpus(corpus.source[:9], corpus.target[:9]), 10)
 
 

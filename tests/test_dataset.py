@@ -221,7 +221,7 @@ def test_too_few_training_pairs_cause_a_warning(tiny_config, tiny_trained):
     notices: list[str] = []
     read_split(tiny_config, notices.append)
     assert any(
-        text.startswith("warning: 54 training pairs are too few for useful translations")
+        text.startswith("warning: too few training pairs for useful translations: 54; ")
         for text in notices
     )
     notices.clear()

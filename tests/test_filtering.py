@@ -93,7 +93,7 @@ def test_filters_keep_the_order_and_count_every_dropped_pair(pairs, filters):
         notices: list[str] = []
         if not expected:
             with pytest.raises(
-                DataError, match=f"the filters drop all {len(pairs)} training pairs"
+                DataError, match=f"the filters drop all of {len(pairs)} training pair"
             ):
                 drop_unwanted(corpus, NO_DEV, filters, ignore, is_held_out=False)
             continue
@@ -279,6 +279,23 @@ def test_a_dry_run_reports_the_pairs_that_filters_drop(dirty_config, tmp_path):
     assert "pairs with damaged characters (filters.damaged=true), for example" in result.stderr
     assert "\x1b" not in result.stderr
     assert not (tmp_path / "model").exists()
+
+
+@pytest.mark.parametrize("options", [[], ["--cache", "cache"]])
+def test_a_dry_run_states_the_pairs_that_training_uses(
+    dirty_config, tmp_path, monkeypatch, options
+):
+    monkeypatch.chdir(tmp_path)
+    files = dirty_config.data.train.text_files
+    command = ["train", *files, "--out", tmp_path / "model", "--dry-run", *options]
+    for _ in range(2):  # the second command finds its data in the cache
+        result = run(*command, "--set", "data.dev_pairs=7", "--set", "filters.max_words=6")
+        settings = {"data.dev_pairs": 7, "filters.max_words": 6}
+        train = read_split(with_overrides(dirty_config, settings.items()), ignore).train
+        n_read = Path(files[0]).read_bytes().count(b"\n")
+        assert 0 < len(train) < n_read - 7
+        assert f"corpus   {n_read} pairs before filtering; " in result.stdout
+        assert f"training {len(train)} pairs after filtering, " in result.stdout
 
 
 def test_an_unknown_script_is_refused_with_a_suggestion(tiny_config):

@@ -12,7 +12,7 @@ import mtcli
 from processes import output_of
 
 LAYERS = [
-    {"errors"},
+    {"errors", "counts"},
     {"config", "files", "hardware", "signals", "distributed"},
     {"tokenizer", "reporting"},
     {"models", "data"},

@@ -39,9 +39,9 @@ WMT = '<dataset><doc id="d"><src lang="en"><seg id="1">a</seg></src>{}</doc></da
 # Name of the corpus, content of its file, expected part of the message.
 FILES: list[tuple[str, str | bytes, str]] = [
     ("x.tsv", "", "x.tsv is empty"),
-    ("x.tsv", "a\tb\n" * 4 + "a\n", "x.tsv, line 5: 1 columns, but exactly 2 are required"),
+    ("x.tsv", "a\tb\n" * 4 + "a\n", "x.tsv, line 5: 1 column, but exactly 2 are required"),
     ("x.tsv", "a\tb\n" * 4 + "a\tb\tc\n", "x.tsv, line 5: 3 columns, but exactly 2"),
-    ("x.tsv", "a\tb\n\nc\td\n", "x.tsv, line 2: 1 columns"),
+    ("x.tsv", "a\tb\n\nc\td\n", "x.tsv, line 2: 1 column"),
     ("x.tsv#1,3", "a\tb\tc\na\tb\n", "x.tsv, line 2: 2 columns, but at least 3 are required"),
     ("x.tsv", "a\tb\tc\n", "x.tsv: cannot determine the columns; its columns are 1 (a), 2 (b)"),
     ("x.tsv", "just a line\n", "x.tsv, line 1: only one column"),
@@ -54,7 +54,7 @@ FILES: list[tuple[str, str | bytes, str]] = [
     ("x.tsv", b"a\tb\na\tb\xff\n", "x.tsv, line 2: not valid UTF-8"),
     ("x.csv", 'a,b\n"x"y,b\n', "x.csv, line 2: not valid CSV"),
     ("x.csv", 'a,b\na,"b\n', "x.csv, line 2: not valid CSV (unexpected end of data)"),
-    ("x.csv", "a,b\na\n", "x.csv, line 2: 1 columns"),
+    ("x.csv", "a,b\na\n", "x.csv, line 2: 1 column"),
     ("x.jsonl", JSON_LINES * 6 + '{"en": \n', "x.jsonl, line 7: not valid JSON"),
     ("x.jsonl", JSON_LINES + '{"en": "a"}\n', "x.jsonl, line 2: no field de"),
     ("x.jsonl", JSON_LINES + '{"en": "a", "de": null}\n', "line 2: the field de is null, not text"),
@@ -298,7 +298,7 @@ LINES = os.urandom(3000).hex().encode() + b"\n"
         ({"x.en": b"a\n", "y.en": b"a\n", "x.de": b"a\n"}, None, "x.zip", "cannot determine"),
         ({}, None, "x.zip", "members: none"),
         ({"a.tsv": b"a\tb\n", "b.tsv": b"a\tb\n"}, None, "x.zip", "cannot determine"),
-        ({"a.tsv": b"a\tb\na\n"}, None, "x.zip", "x.zip, member a.tsv, line 2: 1 columns"),
+        ({"a.tsv": b"a\tb\na\n"}, None, "x.zip", "x.zip, member a.tsv, line 2: 1 column"),
         ({"a.parquet": b"PAR1"}, None, "x.zip#a.parquet", "parquet cannot be read inside"),
         ({"x.en": b"a\n", "x.de": b""}, None, "x.zip", "x.zip, member x.de is empty"),
         ({"x.en": b"a\n"}, None, "x.zip#x.en,x.de", "x.zip: no member x.de; members: x.en"),
@@ -317,7 +317,7 @@ def test_a_malformed_archive_is_reported(members, change, name, message):
     [
         ("-", b"one sentence\n", "standard input: cannot determine the format"),
         ("-", b"", "standard input is empty"),
-        ("tsv:-", b"a\tb\na\n", "standard input, line 2: 1 columns"),
+        ("tsv:-", b"a\tb\na\n", "standard input, line 2: 1 column"),
         ("zip:-", b"PK\x03\x04", "standard input: the format zip cannot be read from a pipe"),
         ("-", b"PAR1", "standard input: the format parquet cannot be read from a pipe"),
     ],

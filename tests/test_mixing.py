@@ -254,7 +254,7 @@ def test_streaming_refuses_weights(tiny_config):
 @pytest.mark.parametrize(
     ("entries", "message"),
     [
-        ([{"corpus": "a", "weight": 0}], "item 1: weight: Input should be greater than 0"),
+        ([{"corpus": "a", "weight": 0}], "item 1: weight: must be greater than 0"),
         (
             [{"corpus": "a"}, {"corpus": "b", "tags": "x"}],
             "item 2: unknown key tags; did you",

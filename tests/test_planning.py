@@ -17,7 +17,15 @@ from mtcli.planning.choices import choose
 from mtcli.planning.corpus_stats import CorpusStats, SideStats, measure_corpus
 from mtcli.planning.estimate import estimate
 from mtcli.planning.model_sizes import SIZE_TIERS
-from mtcli.planning.plan import Plan, estimate_config, make_plan, plan_lines
+from mtcli.planning.plan import (
+    Plan,
+    corpus_line,
+    estimate_config,
+    is_in_plan,
+    make_plan,
+    plan_lines,
+    with_training_pairs,
+)
 from mtcli.tokenizer import train_tokenizers
 from processes import output_of
 
@@ -145,6 +153,24 @@ def test_the_plan_lines_contain_every_choice_with_its_value_and_reason(stats, ha
         )
     assert f"{plan.estimate.n_parameters:,} parameters" in "\n".join(text_lines)
     assert "--set" in text_lines[-1]
+
+
+def test_fewer_training_pairs_mean_more_epochs_but_not_other_settings():
+    plan = plan_with(STATS, HARDWARE)
+    half = with_training_pairs(plan, STATS.n_pairs // 2)
+    assert half.config == plan.config
+    assert half.estimate.epochs == pytest.approx(2 * plan.estimate.epochs)
+    assert "training 14,500 pairs after filtering, without dev pairs" in plan_lines(half)
+    assert corpus_line(half) == corpus_line(plan)
+
+
+def test_the_corpus_line_of_an_earlier_version_is_recognized():
+    line = corpus_line(plan_with(STATS, HARDWARE))
+    assert "29,000 pairs before filtering; a line has " in line
+    earlier = line.replace(" before filtering", "")
+    assert is_in_plan(line, ["other", line])
+    assert is_in_plan(line, ["other", earlier])
+    assert not is_in_plan(line, [earlier.replace("29,000", "29,001")])
 
 
 def test_plan_lines_fit_in_100_columns():
@@ -286,11 +312,11 @@ def test_batches_that_do_not_fit_in_memory_are_split_and_accumulated():
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        (("model.d_model", "wide"), "model.d_model: Input should be a valid integer"),
-        (("model.d_model", 7), "model.d_model: Input should be a multiple of 2"),
-        (("model.n_heads", -1), "model.n_heads: Input should be greater than 0"),
-        (("train.minutes", "all"), "train.minutes: Input should be a valid number"),
-        (("search.max_length", None), "search.max_length: Input should be a valid integer"),
+        (("model.d_model", "wide"), "model.d_model: must be an integer"),
+        (("model.d_model", 7), "model.d_model: must be a multiple of 2"),
+        (("model.n_heads", -1), "model.n_heads: must be greater than 0"),
+        (("train.minutes", "all"), "train.minutes: must be a number"),
+        (("search.max_length", None), "search.max_length: must be an integer"),
         (("train.step", 5), "train.step: unknown key; did you mean train.steps?"),
     ],
 )

@@ -1,6 +1,8 @@
 """Findings of `mtcli check`: each kind of damage is found, and clean text is not flagged."""
 
+import math
 import random
+import re
 from functools import cache
 from pathlib import Path
 
@@ -15,7 +17,7 @@ from mtcli.data.quality.analysis import Analysis, analyze
 from mtcli.data.quality.check import Check, check_corpus
 from mtcli.data.quality.findings import KINDS, Finding, length_class_labels
 from mtcli.data.quality.overlap import OverlapIndex
-from mtcli.data.quality.quick import quick_warnings
+from mtcli.data.quality.quick import _sample_rows, quick_warnings
 from mtcli.data.quality.segments import Segment, find_segments
 from mtcli.data.quality.stored_pairs import StoredPairs, read_checked
 from mtcli.data.quality.tokens import TextBlock, tokenize
@@ -315,6 +317,30 @@ def test_the_quick_check_warns_about_frequent_problems():
     source.pop()
     assert "misaligned near pair 70" in next(iter(quick_warnings(Corpus(source, target))))
     assert list(quick_warnings(Corpus(source[:900], source[:900]))) == []
+
+
+@pytest.mark.parametrize("n_pairs", [4_001, 4_099, 20_000, 1_234_567])
+def test_every_passage_of_3_percent_and_100_lines_contains_a_sampled_passage(n_pairs):
+    rows = _sample_rows(n_pairs)
+    assert len(np.unique(rows)) == len(rows) == 4_000
+    assert 0 <= rows[0] < rows[-1] < n_pairs
+    starts = rows[::100]
+    np.testing.assert_array_equal(rows, (starts[:, None] + np.arange(100)).ravel())
+    limits = [0, *starts.tolist(), n_pairs]  # a range without a passage crosses at most one limit
+    assert max(np.diff(limits)) + 99 <= math.ceil(0.03 * n_pairs) + 100
+
+
+@pytest.mark.parametrize(
+    "start", [9_000, *(pytest.param(start, marks=pytest.mark.long) for start in (500, 19_200))]
+)
+def test_the_quick_check_finds_a_shift_of_3_percent(start):
+    source, target = map(list, demo_lines(20_000))
+    assert list(quick_warnings(Corpus(source, target))) == []
+    del target[start]
+    del source[start + 700]
+    first = next(iter(quick_warnings(Corpus(source, target))))
+    place = int(re.search(r"misaligned near pair ([\d,]+)", first)[1].replace(",", ""))
+    assert start <= place <= start + 700
 
 
 def test_a_corpus_without_pairs_is_refused(tmp_path):

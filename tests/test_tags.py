@@ -1,6 +1,7 @@
 """Tags and target languages: vocabulary, training data, translation, evaluation, export."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -328,6 +329,65 @@ def test_the_field_to_is_ordinary_data_for_other_models(copying_model):
     line = '{"text": "the man", "to": "you@example.org"}\n'
     result = run("translate", copying_model, "--input-format", "jsonl", stdin=line)
     assert json.loads(result.stdout)["translation"] == "the man"
+
+
+@pytest.fixture
+def reference_files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for suffix in ("en", "de", "en-US", "new", "txt"):
+        (tmp_path / f"t.{suffix}").write_text("the man sees bread\n", encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("files", "to", "found"),
+    [
+        (["t.de", "t.en"], "de", "en"),
+        (["t.de", "t.en-US"], "de", "en-US"),
+        (["t.{de,en}"], "de", "en"),
+        (["t.txt", "t.de", "t.en"], "de", "en"),
+        (["--test-set", "wmt14", "--pair", "de-en"], "de", "en"),
+    ],
+)
+@pytest.mark.usefixtures("reference_files")
+def test_a_reference_in_another_language_contradicts_to(copying, files, to, found):
+    result = run("evaluate", copying, *files, "--to", to)
+    assert result.exit_code == 1
+    assert f"error: --to {to} contradicts the reference " in result.stderr
+    assert f"which is in {found}\n  hint: use --to {found}, or a reference in {to}" in result.stderr
+
+
+@pytest.mark.usefixtures("reference_files")
+def test_an_unknown_target_language_is_reported_as_such(copying):
+    result = run("evaluate", copying, "t.en", "t.de", "--to", "fr")
+    assert result.exit_code == 1
+    assert "choose --to from de, en" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "files",
+    [["t.en", "t.de"], ["t.de", "t.new"], ["t.de", "t.txt"], ["t.{en,de}"]],  # new is not Newari
+)
+@pytest.mark.usefixtures("reference_files")
+def test_a_reference_in_the_target_language_or_an_unknown_one_is_scored(copying, files):
+    result = run("evaluate", copying, *files, "--to", "de")
+    assert result.exit_code == 0
+    assert "contradicts" not in result.stderr
+
+
+@pytest.mark.usefixtures("reference_files")
+def test_swapped_test_files_cause_a_warning(copying_model, tmp_path):
+    model = Path(shutil.copytree(copying_model, tmp_path / "model"))
+    config = model / "config.yaml"
+    text = config.read_text(encoding="utf-8")
+    codes = {"source_lang: null": "source_lang: en", "target_lang: null": "target_lang: de"}
+    for old, new in codes.items():
+        assert old in text
+        text = text.replace(old, new)
+    config.write_text(text, encoding="utf-8")
+    warning = "translates from en to de, but t.de and t.en are in the opposite order"
+    assert warning in run("evaluate", model, "t.de", "t.en").stderr
+    assert "opposite" not in run("evaluate", model, "t.en", "t.de").stderr
+    assert "opposite" not in run("evaluate", model, "t.de", "t.new").stderr
 
 
 def test_evaluate_requires_a_target_language(copying, tmp_path):

@@ -59,7 +59,8 @@ def attention(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Write an interactive page (.html) or a picture (.svg, .png) to this file.",
+            help="Write an interactive page (.html) or a picture (.svg, .png) to this file; an "
+            "existing file must be an earlier one of mtcli.",
             show_default="print a text map",
             rich_help_panel=INPUT_OUTPUT,
         ),
@@ -148,12 +149,11 @@ def _check_output(path: Path, selection: _Selection) -> None:
     suffix = path.suffix.lower()
     if suffix not in _SUFFIXES:
         raise typer.BadParameter(f"--output {path}: the name must end in .html, .svg or .png")
-    if suffix == ".html":
-        check_page_path(path)
-        if not selection.is_default:
-            raise typer.BadParameter(
-                "an HTML page contains all layers and heads; omit --kind, --layer and --head"
-            )
+    if suffix == ".html" and not selection.is_default:
+        raise typer.BadParameter(
+            "a page contains all layers and heads; omit --kind, --layer and --head"
+        )
+    check_page_path(path)
 
 
 def _stdin_lines() -> Iterator[str]:

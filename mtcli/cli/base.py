@@ -12,9 +12,10 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from mtcli.cli.launcher import delay_by_rank
-from mtcli.errors import Interrupted, MtcliError
+from mtcli.errors import Interrupted, MtcliError, UsageError
 
 INTERRUPTED = 130  # exit code after Ctrl-C
+WRONG_USAGE = 2  # exit code, also of Typer's own errors
 INPUT_OUTPUT = "Input and output"
 _PLAIN_INDENT = 6  # columns
 _MIN_TABLE_WIDTH = 72  # columns; Typer's help table truncates long option names if it is narrower
@@ -33,7 +34,8 @@ class ErrorBoundary(TyperGroup):
             return super().invoke(ctx)
         except MtcliError as error:
             print_error(str(error))
-            raise typer.Exit(code=1) from error
+            code = WRONG_USAGE if isinstance(error, UsageError) else 1
+            raise typer.Exit(code=code) from error
         except Interrupted as error:
             if str(error) and os.environ.get("RANK", "0") == "0":
                 typer.echo(str(error), err=True)

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mtcli.cli.base import INPUT_OUTPUT, Command, Quiet, SourceLang, TargetLang, app
+from mtcli.cli.corpora import parse_corpus
 from mtcli.cli.metric_options import AsJson
 from mtcli.cli.report_options import Report
+from mtcli.counts import format_count
 from mtcli.errors import MtcliError
 
 if TYPE_CHECKING:
@@ -73,6 +75,8 @@ def check(
 
     if len(corpus) > 2:
         raise typer.BadParameter("expected SOURCE TARGET or CORPUS")
+    if any(not isinstance(parse_corpus(name), str) for name in corpus):
+        raise typer.BadParameter("mtcli check has no corpus options: pass only the names of files")
     languages = Languages(source_lang, target_lang)
     if report:
         check_page_path(report)
@@ -126,7 +130,7 @@ def _progress(*, is_visible: bool) -> "Iterator[OnProgress]":
     with Console(stderr=True).status("reading") as status:
 
         def update(activity: str, n_pairs: int, share: float | None) -> None:
-            done = f": {n_pairs:,} pairs" if n_pairs else ""
+            done = f": {format_count(n_pairs, 'pair')}" if n_pairs else ""
             status.update(f"{activity}{done}{f', {share:.0%}' if share else ''}")
 
         yield update

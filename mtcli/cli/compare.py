@@ -10,6 +10,7 @@ from mtcli.cli import report_options as report_opts
 from mtcli.cli.base import Command, Quiet, SourceLang, Tag, TargetLang, To, app
 from mtcli.cli.evaluate import make_listener
 from mtcli.cli.metric_options import AsJson
+from mtcli.cli.usage import name_options_in_errors
 from mtcli.config.report import DEFAULT_MAPS
 from mtcli.config.search import EngineOptions
 
@@ -58,7 +59,7 @@ def compare(
     opts.check_engine_options(engine_options)
     typed = {"beam_size": beam_size, "length_penalty": length_penalty}
     search = {name: value for name, value in typed.items() if value is not None}
-    with opts.name_options_in_errors(typed):
+    with name_options_in_errors(typed):
         from mtcli.data.formats.base import Languages
         from mtcli.evaluation.request import EvaluationRequest
         from mtcli.evaluation.run_comparison import compare_runs

@@ -1,8 +1,15 @@
 """Conversion of corpus arguments to values of `data.train` and `data.dev`."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from mtcli.errors import ConfigError, UsageError
+
+_MAPPING_START = re.compile(r"\{\s*['\"]?\w+['\"]?\s*:")
+_LIST = re.compile(r"\[[^\[\]]+, [^\[\]]+\]")
+_EXAMPLE = "for example: '{corpus: [train.en, train.de], weight: 2}'"
 
 
 def training_corpora(names: Sequence[str], more: Sequence[str]) -> Any:
@@ -25,13 +32,28 @@ def dev_corpora(files: tuple[Path, Path] | None, names: Sequence[str]) -> Any:
 
 
 def parse_corpus(text: str) -> Any:
-    """Parse a mapping such as {corpus: NAME, to: de}; return any other text unchanged."""
-    if not (text.startswith("{") and text.endswith("}") and "corpus:" in text):
+    """Return the name of a corpus, or the mapping in a text such as {corpus: NAME, to: de}.
+
+    Raise `UsageError` if the text starts like a mapping, but is not one with a corpus. A name such
+    as {train.en,train.de} is not a mapping.
+    """
+    if _LIST.fullmatch(text):
+        raise UsageError(
+            f"{text} is a list, not a corpus", hint=f"write a mapping: '{{corpus: {text}}}'"
+        )
+    if not _MAPPING_START.match(text):
         return text
     from mtcli.config.load import parse_yaml
 
-    value = parse_yaml(text, origin=text)
-    return value if isinstance(value, dict) and "corpus" in value else text
+    try:
+        value = parse_yaml(text, origin=text)
+    except ConfigError as error:
+        raise UsageError(str(error), hint=_EXAMPLE) from error
+    if not isinstance(value, dict):
+        raise UsageError(f"{text} is not a mapping", hint=_EXAMPLE)
+    if "corpus" not in value:
+        raise UsageError(f"{text} names no corpus: the key `corpus` is missing", hint=_EXAMPLE)
+    return value
 
 
 def _to_entry(value: Any) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from mtcli.cli import options as opts
 from mtcli.cli import report_options as report_opts
 from mtcli.cli.base import Command, Quiet, SourceLang, Tag, TargetLang, To, app
 from mtcli.cli.progress import progress_bar
+from mtcli.cli.usage import name_options_in_errors, reject_options
 from mtcli.config.metrics import (
     DEFAULT_METRICS,
     DEFAULT_RESAMPLES,
@@ -128,8 +129,25 @@ def evaluate(
     named = _TestSetOptions(test_set, pair, origlang, subset)
     _check_usage(inputs, named, trials)
     _check_source(source, inputs, named)
+    if hypothesis:
+        reject_options(
+            {
+                "to": to,
+                "tag": tag,
+                "beam_size": beam_size,
+                "length_penalty": length_penalty,
+                "engine": engine if engine != "auto" else None,
+                "quantization": quantization,
+                "shortlist": shortlist,
+                "threads": threads,
+                "device": device if device != "auto" else None,
+                "maps": maps if maps != DEFAULT_MAPS else None,
+                "map_line": map_line or None,
+            },
+            "MODEL, not --hypothesis",
+        )
     _check_analysis(analysis, train_corpus, format_)
-    with opts.name_options_in_errors(_METRIC_OPTIONS):
+    with name_options_in_errors(_METRIC_OPTIONS):
         metrics = MetricOptions(
             metrics=tuple(dict.fromkeys(metric or DEFAULT_METRICS)),
             tokenize=tokenize,
@@ -159,7 +177,7 @@ def evaluate(
     )
     opts.check_engine_options(engine_options)
     typed = {"beam_size": beam_size, "length_penalty": length_penalty}
-    with opts.name_options_in_errors(typed):
+    with name_options_in_errors(typed):
         request = replace(
             _request(inputs, named, metrics, significance, engine_options, typed),
             source=source,

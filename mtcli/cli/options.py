@@ -1,8 +1,6 @@
 """Options for the commands that run a model, with functions that check them."""
 
-import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,6 +9,7 @@ import typer
 
 from mtcli.cli.base import INPUT_OUTPUT
 from mtcli.cli.completion import complete
+from mtcli.cli.usage import name_options_in_errors
 from mtcli.config.search import (
     ENGINES,
     FORMATS,
@@ -21,7 +20,6 @@ from mtcli.config.search import (
     Sampling,
     SearchOptions,
 )
-from mtcli.errors import MtcliError, OptionsError
 
 
 def format_choices(names: Sequence[str]) -> str:
@@ -322,29 +320,3 @@ def override(options: SearchOptions, typed: Mapping[str, Any]) -> SearchOptions:
         # Unless the user typed a beam size, make it large enough for n_best.
         beam_size = max(options.beam_size, changes.get("n_best", 1))
         return replace(options, **{"beam_size": beam_size, **changes})
-
-
-@contextmanager
-def name_options_in_errors(typed: Collection[str]) -> Iterator[None]:
-    """Run the block; in its errors, replace parameter names with options such as --beam-size."""
-    try:
-        yield
-    except OptionsError as error:
-        raise typer.BadParameter(_with_options(str(error), typed)) from error
-    except MtcliError as error:
-        error.args = (_with_options(str(error.args[0]), typed), *error.args[1:])
-        error.hint = _with_options(error.hint, typed) if error.hint else None
-        raise
-
-
-def _with_options(text: str, typed: Collection[str]) -> str:
-    """Return `text` with option names: "--beam-size 4" for "beam_size=4"."""
-    for name in typed:
-        text = re.sub(rf"(?<![\w.-]){name}=", f"{option_name(name)} ", text)
-        text = re.sub(rf"(?<![\w.-]){name}\b", option_name(name), text)
-    return text
-
-
-def option_name(name: str) -> str:
-    """Return the option for a parameter: "--beam-size" for "beam_size"."""
-    return f"--{name.replace('_', '-')}"

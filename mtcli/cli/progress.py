@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING
 
+from mtcli.counts import format_count
+
 if TYPE_CHECKING:
     from rich.progress import ProgressColumn, Task
 
@@ -74,8 +76,7 @@ def _columns(progress: "Progress", width: int) -> "list[ProgressColumn]":
             """Return the text of the column."""
             speed = progress.n_lines / task.elapsed if task.elapsed else 0
             rate = f"{speed:,.0f}" if speed >= 10 or not speed else f"{speed:.1f}"
-            unit = "line" if progress.n_lines == 1 else "lines"
-            return Text(f"{progress.n_lines:,} {unit}  {rate} lines/s")
+            return Text(f"{format_count(progress.n_lines, 'line')}  {rate} lines/s")
 
     class TimeLeft(TimeRemainingColumn):
         """Column with the time left, such as "0:01:20 left"."""

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from mtcli.cli.base import INPUT_OUTPUT
-from mtcli.cli.options import name_options_in_errors
+from mtcli.cli.usage import name_options_in_errors
 from mtcli.config.report import DEFAULT_MAPS, MAX_MAPS, ReportOptions
 
 REPORT = "Report"

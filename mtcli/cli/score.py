@@ -26,6 +26,7 @@ from mtcli.cli.base import (
 from mtcli.cli.completion import complete
 from mtcli.cli.line_files import open_output
 from mtcli.cli.progress import can_show_bar, progress_bar
+from mtcli.cli.usage import name_options_in_errors
 from mtcli.config.search import FORMATS, EngineOptions
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ def score(
     opts.check_engine_options(engine_options)
     corpus = open_corpus(files, _languages(model, source_lang, target_lang or to))
     notify = _ignore if quiet else functools.partial(typer.echo, err=True)
-    with opts.name_options_in_errors(["max_pieces"]):
+    with name_options_in_errors(["max_pieces"]):
         loaded = open_engine(model, engine_options, ensemble)
         scorer = PairScorer(loaded, max_pieces=max_pieces, to=to, tag=tag)
     with open_output(output, corpus.files) as out:

@@ -8,13 +8,26 @@ if TYPE_CHECKING:
     from mtcli.config.load import Setting
 
 
+# Settings that have arguments or options, with their names in error messages.
+_OPTIONS = {
+    "data.train": "training corpus",
+    "data.dev": "dev set",
+    "data.source_lang": "--source-lang",
+    "data.target_lang": "--target-lang",
+}
+
+
 def command_settings(
     data: Mapping[str, Any], minutes: float | None, overrides: list[str]
 ) -> "list[Setting]":
     """Return the settings from the command line; later settings override earlier ones."""
     from mtcli.config.load import CommandLineSetting, parse_override
 
-    settings: list[Setting] = [(key, value) for key, value in data.items() if value is not None]
+    settings: list[Setting] = [
+        CommandLineSetting(key, value, _OPTIONS[key])
+        for key, value in data.items()
+        if value is not None
+    ]
     if minutes is not None:
         settings.append(CommandLineSetting("train.minutes", minutes, f"--minutes {minutes:g}"))
     return [*settings, *map(parse_override, overrides)]

@@ -27,8 +27,9 @@ from mtcli.cli.settings import command_settings, lacks_corpus, recipe_settings
 from mtcli.signals import raise_on_signals
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from mtcli.config.load import Setting
     from mtcli.config.sections import Config
     from mtcli.planning.resolve import TrainRequest
     from mtcli.reporting.display import TolerantDisplay
@@ -200,6 +201,7 @@ def train(
     }
     settings = command_settings(data, minutes, overrides)
     path = find_config(config) if config else None
+    _check_has_corpus(out, path, settings)
     has_corpus = not (dry_run and lacks_corpus(path, settings))
     if has_corpus:
         settings = [*recipe_settings(path, settings), *settings]
@@ -210,10 +212,10 @@ def train(
     is_quiet = quiet or os.environ.get("RANK", "0") != "0"
     with contextlib.closing(_open_display(is_quiet=is_quiet, is_verbose=verbose)) as display:
         request.reader.on_progress = _on_reading(display)
+        _check_output(out)  # before the corpus is read
         if dry_run:
             _print_plan(request, has_corpus=has_corpus)
             return
-        _check_output(out)  # fail before the corpus is read
         resolved, plan = _resolve_config(request)
 
         from mtcli.training.run import RunOptions, train_run  # slow: imports torch
@@ -229,6 +231,18 @@ def train(
         )
         result = train_run(resolved, out, display, options)
     _print_result(result, request)
+
+
+def _check_has_corpus(out: Path, file: Path | None, settings: "Sequence[Setting]") -> None:
+    """Raise `BadParameter` if no option, config or run to resume can contain the corpus."""
+    from mtcli.model_dir.directory import is_run
+
+    is_named = any(key in ("data", "data.train") for key, _ in settings)
+    if not is_named and file is None and not is_run(out):
+        raise typer.BadParameter(
+            f"expected SOURCE TARGET or CORPUS: {out} contains no run to resume, and there is no "
+            "--config that names a corpus"
+        )
 
 
 def _check_output(out: Path) -> None:
@@ -279,14 +293,21 @@ def _launch(n_processes: int) -> int:
 
 
 def _print_plan(request: "TrainRequest", *, has_corpus: bool) -> None:
-    """Print the plan for a run and the notices about its data, without importing torch."""
-    from mtcli.planning.plan import plan_lines
+    """Print the plan for a run and the pairs that its filters drop, without importing torch.
+
+    Raise `CheckpointError` if --out contains a run with different settings.
+    """
+    from mtcli.model_dir.directory import check_settings
+    from mtcli.planning.plan import plan_lines, with_training_pairs
     from mtcli.planning.resolve import plan_for, plan_without_corpus
     from mtcli.training.preview import preview_data
 
     if not has_corpus:
         typer.echo("no corpus is given: the plan assumes a corpus the size of WMT 2014", err=True)
-        for line in plan_lines(plan_without_corpus(request)):
+        plan = plan_without_corpus(request)
+        if not request.is_fresh:
+            check_settings(request.out, plan.config)
+        for line in plan_lines(plan):
             typer.echo(line)
         return
     notices: list[str] = []
@@ -296,10 +317,15 @@ def _print_plan(request: "TrainRequest", *, has_corpus: bool) -> None:
         typer.echo(text, err=True)
 
     plan = plan_for(request, notify)
+    if not request.is_fresh:
+        check_settings(request.out, plan.config)
+    preview = preview_data(plan.config, request.reader, request.cache)
+    if preview.n_training is not None:
+        plan = with_training_pairs(plan, preview.n_training)
     for line in plan_lines(plan):
         typer.echo(line)
-    for text in preview_data(plan.config, request.reader, request.cache):
-        if text.removeprefix("training: ") not in notices:  # do not repeat a notice
+    for text in preview.notices:
+        if text.removeprefix("training: ") not in notices:  # the planner has already printed it
             typer.echo(text, err=True)
 
 

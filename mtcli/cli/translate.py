@@ -14,6 +14,7 @@ from mtcli.cli import options as opts
 from mtcli.cli.base import INTERRUPTED, Command, ModelDirectory, Quiet, Tag, To, app
 from mtcli.cli.line_files import open_file, open_output
 from mtcli.cli.progress import can_show_bar, progress_bar
+from mtcli.cli.usage import name_options_in_errors, reject_options
 from mtcli.config.search import FORMATS, EngineOptions, Sampling, SearchOptions
 from mtcli.errors import DataError
 
@@ -99,7 +100,7 @@ def translate(
     if sampling:
         search["sampling"] = _sampling(sampling_options, beam_size)
     else:
-        _reject_sampling_options({**sampling_options, "seed": seed})
+        reject_options({**sampling_options, "seed": seed}, "--sampling")
     io_options = IoOptions(format_, input_format, field, has_prefix=prefix, is_strict=strict)
     io_options.check(has_extras=scores or alignment or (n_best or 1) > 1)
     opts.check_engine_options(engine_options)
@@ -112,7 +113,7 @@ def translate(
         tag=tag,
     )
     options = opts.override(translator.options, search)
-    with opts.name_options_in_errors([name for name, value in search.items() if value is not None]):
+    with name_options_in_errors([name for name, value in search.items() if value is not None]):
         translator.check(options)
     if not files and output is None and io_options == IoOptions() and _is_terminal():
         from mtcli.cli.prompt import run_prompt
@@ -202,15 +203,8 @@ def _translate(
 def _sampling(typed: dict[str, Any], beam_size: int | None) -> Sampling:
     if beam_size is not None:
         raise typer.BadParameter("--sampling and --beam-size are mutually exclusive")
-    with opts.name_options_in_errors(typed):
+    with name_options_in_errors(typed):
         return Sampling(**{name: value for name, value in typed.items() if value is not None})
-
-
-def _reject_sampling_options(typed: dict[str, Any]) -> None:
-    names = [opts.option_name(name) for name, value in typed.items() if value is not None]
-    if names:
-        verb = "requires" if len(names) == 1 else "require"
-        raise typer.BadParameter(f"{', '.join(names)} {verb} --sampling")
 
 
 def _is_terminal() -> bool:

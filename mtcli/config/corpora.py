@@ -17,6 +17,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from mtcli.config.base import Float, Section
 from mtcli.config.tags import check_language, check_tag
+from mtcli.config.value_errors import explain_value
 
 CorpusNames = tuple[str, ...]  # the name of one corpus, or its two line-aligned text files
 
@@ -223,7 +224,7 @@ def _explain(details: Any) -> str:
         case "string_type" if isinstance(got, bool):
             return f"{key}: {_BOOLEANS} (got {got!r})"
         case _:
-            return f"{key}: {details['msg']} (got {got!r})"
+            return f"{key}: {explain_value(details)}"
 
 
 def _is_list(value: Any) -> bool:

@@ -11,7 +11,7 @@ from mtcli.config.filters import FilterConfig
 from mtcli.config.problems import Problem, explain_errors, explain_unknown_key, find_problems
 from mtcli.config.sections import Config
 from mtcli.config.yaml_errors import YAML_ERRORS, describe_yaml_error
-from mtcli.errors import ConfigError
+from mtcli.errors import ConfigError, UsageError
 
 Setting = tuple[str, Any]  # a dotted key and its value
 METADATA_KEYS = ("format", "mtcli")  # only in the config.yaml of a model
@@ -80,11 +80,15 @@ def parse_override(text: str) -> CommandLineSetting:
     key, equals, value = text.partition("=")
     key = key.strip()
     if not equals or not all(key.split(".")):
-        raise ConfigError(
+        raise UsageError(
             f"--set {text} is not of the form section.key=value",
             hint="for example: --set train.steps=500",
         )
-    return CommandLineSetting(key, parse_yaml(value, origin=f"--set {key}"), f"--set {text}")
+    try:
+        parsed = parse_yaml(value, origin=f"--set {key}")
+    except ConfigError as error:
+        raise UsageError(str(error), hint="put the value in quotes") from error
+    return CommandLineSetting(key, parsed, f"--set {text}")
 
 
 def validate(tree: Any, settings: Iterable[Setting] = (), *, origin: str) -> Config:
@@ -155,7 +159,8 @@ def _to_error(
         _option_line(problem, setting) if setting else f"{place}{problem}"
         for problem, setting in zip(problems, causes, strict=True)
     ]
-    return ConfigError(lines[0] if len(lines) == 1 else "\n  ".join(["invalid settings:", *lines]))
+    kind = UsageError if all(causes) else ConfigError
+    return kind(lines[0] if len(lines) == 1 else "\n  ".join(["invalid settings:", *lines]))
 
 
 def _option_line(problem: Problem, setting: CommandLineSetting) -> str:
@@ -216,8 +221,9 @@ def _apply(settings: Iterable[Setting], tree: Any) -> Any:
         try:
             tree = _replace_value(tree, key, value)
         except ConfigError as error:
-            option = setting.option if isinstance(setting, CommandLineSetting) else key
-            raise ConfigError(f"{option}: {error}") from error
+            if isinstance(setting, CommandLineSetting):
+                raise UsageError(f"{setting.option}: {error}") from error
+            raise ConfigError(f"{key}: {error}") from error
     return tree
 
 

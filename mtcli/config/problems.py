@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from mtcli.config.base import Section
 from mtcli.config.sections import ARCHITECTURES, Config
+from mtcli.config.value_errors import explain_value
 
 _UNKNOWN = "extra_forbidden"  # pydantic's error type for unknown keys
 _CHECK = "value_error"
@@ -70,7 +71,7 @@ def _explain(details: Mapping[str, Any]) -> Problem:
 
 
 def _text(key: str, details: Mapping[str, Any]) -> str:
-    got, message = details.get("input"), details["msg"]
+    got = details.get("input")
     match details["type"]:
         case "union_tag_not_found" | "model_type" | "model_attributes_type":
             return f"expected a section (got {got!r})"
@@ -81,13 +82,14 @@ def _text(key: str, details: Mapping[str, Any]) -> str:
         case "value_error":
             return str(details["ctx"]["error"])
         case "string_type" | "path_type" | "literal_error" if isinstance(got, bool):
-            return f"{message}; YAML reads no, yes, on and off as booleans; put the value in quotes"
+            booleans = "YAML reads no, yes, on and off as booleans; put the value in quotes"
+            return f"{explain_value(details)}; {booleans}"
         case "tuple_type":
             is_pair = key in ("data.train", "data.dev")
             expected = "two files, [source, target]" if is_pair else "a list"
             return f"must be {expected} (got {got!r})"
         case _:
-            return f"{message} (got {got!r})"
+            return explain_value(details)
 
 
 def _location(details: Mapping[str, Any]) -> tuple[Any, ...]:

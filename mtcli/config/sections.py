@@ -18,6 +18,7 @@ from mtcli.config.rnn import RnnConfig
 from mtcli.config.search import SEARCH_LIMITS, SearchOptions
 from mtcli.config.tags import Symbols, symbols_for
 from mtcli.config.transformers import DecoderOnlyConfig, TransformerConfig
+from mtcli.counts import format_count
 
 
 def _arch_of(value: Any) -> Any:
@@ -254,7 +255,7 @@ class TrainConfig(Section):
         """Return a one-line description of the training settings."""
         batches = f"{self.accumulate} x " if self.accumulate > 1 else ""
         tokens = f"up to {batches}{batch_tokens:,} tokens"
-        return f"{self.steps:,} steps of {tokens} with {self.optimizer}"
+        return f"{format_count(self.steps, 'step')} of {tokens} with {self.optimizer}"
 
 
 def _search_field(name: str) -> Any:

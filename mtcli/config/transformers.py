@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 
 from mtcli.config.alignment import AlignmentHeads
 from mtcli.config.base import Float, Int, LinearGroup, ModelConfig, Side
+from mtcli.counts import format_count
 
 NORM_EPSILON = 1e-5  # added to the variance or mean square in every norm
 
@@ -77,7 +78,7 @@ class AttentionConfig(ModelConfig):
 
     def _describe(self) -> str:
         """Return the width, the number of heads and all options that differ from the defaults."""
-        heads = f"{self.n_heads} heads" if self.n_heads > 1 else "1 head"
+        heads = format_count(self.n_heads, "head")
         options = {
             f"positions: {self.positions}": self.positions != "sinusoidal",
             f"window {self.window}": self.window is not None,
@@ -279,7 +280,8 @@ class DecoderOnlyConfig(AttentionConfig):
     def summary(self) -> str:
         """Return a one-line description of the architecture."""
         causal = "causal, " if self.source_attention == "causal" else ""
-        return f"{self.arch}, {causal}{self.n_layers} layers, {self._describe()}"
+        layers = format_count(self.n_layers, "layer")
+        return f"{self.arch}, {causal}{layers}, {self._describe()}"
 
     def linear_groups(self) -> list[LinearGroup]:
         """Return all linear layers except the embeddings and the output layer."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from mtcli.counts import format_count
 from mtcli.data.encoded_lines import EncodedLines
 from mtcli.data.entries import REVERSED, EntryInfo, open_entries
 from mtcli.data.formats.base import (
@@ -229,13 +230,12 @@ class _Counts:
         """Return messages about blank pairs and pairs with the same text on both sides."""
         notices = []
         if self.n_blank:
-            notices.append(
-                f"dropped {self.n_blank:,} of {self.n_pairs:,} pairs with a blank source or target"
-                f"{example_text(self.blank)}"
-            )
+            dropped = f"dropped {self.n_blank:,} of {format_count(self.n_pairs, 'pair')}"
+            example = example_text(self.blank)
+            notices.append(f"{dropped} with a blank source or target{example}")
         n_kept = self.n_pairs - self.n_blank
         if self.n_same > n_kept // 2:
-            counts = f"{self.n_same:,} of {n_kept:,} pairs"
+            counts = f"{self.n_same:,} of {format_count(n_kept, 'pair')}"
             notices.append(
                 f"{counts} have the same text on both sides; check that this is intended"
             )

@@ -7,6 +7,7 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
+from mtcli.counts import format_count
 from mtcli.data.corpus import Corpus, Notify, OnProgress, Origins
 from mtcli.data.encoded_lines import EncodedLines
 from mtcli.data.overlong import all_too_long
@@ -105,7 +106,7 @@ def encode_blocks(
         on_progress(n_done, n_done / len(corpus))
     if n_kept < n_done:
         notify(
-            f"kept {n_kept:,} of {n_done:,} pairs; "
+            f"kept {n_kept:,} of {format_count(n_done, 'pair')}; "
             f"{n_done - n_kept:,} are longer than data.max_length={max_length}"
         )
     if not n_kept:

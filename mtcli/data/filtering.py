@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mtcli.config.filters import FilterConfig
+from mtcli.counts import format_count
 from mtcli.data.corpus import Corpus, Notify
 from mtcli.data.duplicates import DuplicateFinder
 from mtcli.data.filters import RULES, Mask, PairBlock
@@ -58,7 +59,7 @@ class Dropped:
 
     def notice(self, n_total: int) -> str:
         """Return a message with the number of pairs and an example."""
-        text = f"dropped {self.n_pairs:,} of {n_total:,} pairs with {self.reason}"
+        text = f"dropped {self.n_pairs:,} of {format_count(n_total, 'pair')} with {self.reason}"
         return text + example_text(self.example)
 
 
@@ -122,7 +123,8 @@ def drop_unwanted(
         raise no_training_pairs()
     if is_held_out and n_read - n_pairs > len(dev):
         n_shared = n_read - n_pairs - len(dev)
-        notify(f"dropped {n_shared:,} of {n_read:,} pairs with the source of a dev pair")
+        read = format_count(n_read, "pair")
+        notify(f"dropped {n_shared:,} of {read} with the source of a dev pair")
     are_copies_dropped = is_held_out and len(scan.copies) <= MAX_COPY_SHARE * n_pairs
     copies = scan.copies if are_copies_dropped else _NO_ROWS
     if len(scan.copies) and not are_copies_dropped:
@@ -276,10 +278,10 @@ def _report(dropped: Sequence[Dropped], n_total: int, notify: Notify) -> None:
         counts = ", ".join(f"{one.n_pairs:,} with {one.reason}" for one in found)
         example = example_text(main.example)
         raise DataError(
-            f"the filters drop all {n_total:,} training pairs: {counts}{example}",
+            f"the filters drop all of {format_count(n_total, 'training pair')}: {counts}{example}",
             hint=f"check the corpus and filters.{main.name}, or {advice}",
         )
     notify(
-        f"warning: the filters drop {n_dropped:,} of {n_total:,} pairs, most of them because of "
-        f"filters.{main.name}; if this is not intended, {advice}"
+        f"warning: the filters drop {n_dropped:,} of {format_count(n_total, 'pair')}, most of them "
+        f"because of filters.{main.name}; if this is not intended, {advice}"
     )

@@ -253,10 +253,10 @@ RULES = {
     rule.name: rule
     for rule in (
         Rule("damaged", "damaged characters", _damaged),
-        Rule("min_characters", "a side with fewer than {} characters", _min_characters),
-        Rule("max_characters", "a side with more than {} characters", _max_characters),
-        Rule("min_words", "a side with fewer than {} words", _min_words),
-        Rule("max_words", "a side with more than {} words", _max_words),
+        Rule("min_characters", "a side with fewer characters than {}", _min_characters),
+        Rule("max_characters", "a side with more characters than {}", _max_characters),
+        Rule("min_words", "a side with fewer words than {}", _min_words),
+        Rule("max_words", "a side with more words than {}", _max_words),
         Rule(
             "max_length_ratio", "a side more than {} times as long as the other", _max_length_ratio
         ),

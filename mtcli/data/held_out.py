@@ -15,7 +15,7 @@ _SPLIT_SEED = 1
 def too_few_pairs(n_pairs: int) -> DataError:
     """Return the error for a corpus that is too small to hold out dev pairs."""
     return DataError(
-        f"{n_pairs} pairs are too few to hold out dev pairs",
+        f"too few pairs to hold out dev pairs: {n_pairs}",
         hint="use at least 10 pairs, or pass a separate dev set with --dev SOURCE TARGET",
     )
 

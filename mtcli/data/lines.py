@@ -2,9 +2,11 @@
 
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from mtcli.counts import format_count
 from mtcli.data.compression import (
     STDIN,
     ZIP_MAGIC,
@@ -13,6 +15,9 @@ from mtcli.data.compression import (
     open_decompressed,
 )
 from mtcli.errors import DataError
+
+if TYPE_CHECKING:
+    from mtcli.data.line_store import LineStore
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 # Byte order marks. UTF-32 comes first: its little-endian mark starts with the UTF-16 mark.
@@ -34,6 +39,7 @@ class UnequalLinesError(DataError):
     def __init__(self, message: str, *, hint: str, n_lines: tuple[int, int]) -> None:
         super().__init__(message, hint=hint)
         self.n_lines = n_lines
+        self.rest: LineStore | None = None  # lines after the end of the shorter file
 
 
 def line_content(raw: bytes, *, is_first: bool) -> bytes:
@@ -189,18 +195,27 @@ def paired_lines(
     n_pairs = 0
     for pair in zip_longest(*sides):
         if None in pair:
-            # One extra line of the longer file has already been read. Count the remaining lines.
-            n_source, n_target = (
-                n_pairs + (line is not None) + sum(1 for _ in side)
-                for line, side in zip(pair, sides, strict=True)
-            )
+            rest = _rest(pair, sides)
+            n_source, n_target = (n_pairs + (len(rest) if line is not None else 0) for line in pair)
             if not n_source or not n_target:
                 raise empty_file(target_name if n_source else source_name)
-            raise unequal_lengths(source_name, n_source, target_name, n_target)
+            error = unequal_lengths(source_name, n_source, target_name, n_target)
+            error.rest = rest
+            raise error
         n_pairs += 1
         yield pair
     if not n_pairs:
         raise empty_file(source_name)
+
+
+def _rest(
+    pair: tuple[str | None, str | None], sides: tuple[Iterator[str], Iterator[str]]
+) -> "LineStore":
+    """Return the remaining lines of the longer file; `pair` contains the first of them."""
+    from mtcli.data.line_store import LineStore
+
+    lines = (line for line in chain(pair, *sides) if line is not None)
+    return LineStore.of(lines)
 
 
 def empty_file(name: object) -> DataError:
@@ -213,7 +228,7 @@ def unequal_lengths(
 ) -> UnequalLinesError:
     """Return the error for line-aligned files with different numbers of lines."""
     return UnequalLinesError(
-        f"{first} has {n_first:,} lines, but {second} has {n_second:,}",
+        f"{first} has {format_count(n_first, 'line')}, but {second} has {n_second:,}",
         hint="line N of both files must belong to the same sentence; "
         "find the first difference with `mtcli check` or `paste`",
         n_lines=(n_first, n_second),

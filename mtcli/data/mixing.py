@@ -12,6 +12,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from mtcli.counts import format_count
 from mtcli.data.encoding import EncodedCorpus
 
 Rows = NDArray[np.int64]  # indices of pairs
@@ -86,7 +87,7 @@ class Share:
     tokens: float
 
     def __str__(self) -> str:
-        pairs, tokens = f"{self.n_pairs:,} pairs", f"{self.n_tokens:,} tokens"
+        pairs, tokens = format_count(self.n_pairs, "pair"), format_count(self.n_tokens, "token")
         return f"{pairs} ({self.pairs:.1%}), {tokens} ({self.tokens:.1%})"
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from mtcli.counts import format_count
 from mtcli.data.corpus import Corpus, Notify
 from mtcli.data.line_store import longest_line
 from mtcli.errors import DataError
@@ -32,8 +33,9 @@ def drop_overlong(corpus: Corpus, max_length: int, normalization: str, notify: N
             row += 1
     if not overlong:
         return corpus
+    dropped = f"dropped {len(overlong):,} of {format_count(len(corpus), 'pair')}"
     notify(
-        f"dropped {len(overlong):,} of {len(corpus):,} pairs longer than {limit:,} characters "
+        f"{dropped} longer than {limit:,} characters "
         f"(data.max_length={max_length}){example_text(corpus.pair(overlong[0]))}"
     )
     if len(overlong) == len(corpus):

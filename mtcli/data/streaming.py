@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mtcli.config.filters import FilterConfig
+from mtcli.counts import format_count
 from mtcli.data.corpus import Corpus
 from mtcli.data.encoding import EncodedCorpus, encode_fitting, join_blocks
 from mtcli.data.entries import EntryInfo, open_entries
@@ -69,7 +70,8 @@ def read_head(
     head = _usable(rows, max_length, entry_infos(source, languages))
     if not len(head):
         raise DataError(
-            f"none of the first {n_pairs:,} pairs of {source} is usable: all are blank or too long",
+            f"none of the first {format_count(n_pairs, 'pair')} of {source} is usable: "
+            "all are blank or too long",
             hint="check the format and the languages of the corpus, and data.max_length",
         )
     return head

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from mtcli.config.metrics import MetricOptions, TestOptions
 from mtcli.config.search import SearchOptions
+from mtcli.counts import format_count
 from mtcli.data.formats.base import Languages
 from mtcli.evaluation.comparison import compare_systems
 from mtcli.evaluation.results import Decoding, Evaluation, SystemResult, TestSet
@@ -144,6 +145,5 @@ def _tokenized_notices(system: System) -> list[str]:
     n_tokenized = sum(line.endswith(" .") for line in system.hypotheses)
     if n_tokenized < _MIN_TOKENIZED:
         return []
-    return [
-        f"{system.name}: {n_tokenized:,} lines end in ' .'; if the text is tokenized, detokenize it"
-    ]
+    lines = format_count(n_tokenized, "line")
+    return [f"{system.name}: {lines} end in ' .'; if the text is tokenized, detokenize it"]

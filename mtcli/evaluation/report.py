@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mtcli.config.metrics import MetricOptions
+from mtcli.counts import format_count
 from mtcli.evaluation.analysis.tables import analysis_tables, describe_training
 from mtcli.evaluation.length_groups import describe_groups, length_chart, scores_by_length
 from mtcli.evaluation.results import SIGNIFICANCE_LEVEL, Evaluation, Score, SystemResult
@@ -81,8 +82,8 @@ def _subtitle(evaluation: Evaluation) -> str:
         f"{languages.source} to {languages.target}"
         if languages.source and languages.target
         else "",
-        f"{len(test_set):,} {'line' if len(test_set) == 1 else 'lines'}",
-        f"{n_references} {'reference' if n_references == 1 else 'references'}",
+        format_count(len(test_set), "line"),
+        format_count(n_references, "reference"),
         f"{len(evaluation.systems)} systems" if len(evaluation.systems) > 1 else "",
     ]
     return ", ".join(filter(None, facts))

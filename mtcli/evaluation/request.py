@@ -9,6 +9,7 @@ from typing import Any
 
 from mtcli.config.metrics import MetricOptions, TestOptions
 from mtcli.config.search import EngineOptions, SearchOptions
+from mtcli.counts import format_count
 from mtcli.data.formats import has_known_suffix
 from mtcli.data.formats.base import UNKNOWN_LANGUAGES, Languages
 from mtcli.errors import DataError, OptionsError
@@ -19,6 +20,7 @@ from mtcli.evaluation.analysis.training_text import (
     read_saved_counts,
     read_training_corpus,
 )
+from mtcli.evaluation.direction import check_file_languages, check_language
 from mtcli.evaluation.evaluate import System, score_systems, translate_test_set
 from mtcli.evaluation.results import Decoding, Evaluation, TestSet
 from mtcli.evaluation.scores import build_metrics, resolve_tokenizer
@@ -66,7 +68,8 @@ class EvaluationRequest:
                 raise OptionsError(f"{repeated[0]} is given twice", hint="specify each path once")
         if self.outputs and len(self.outputs) != len(self.models):
             raise OptionsError(
-                f"{len(self.outputs)} output files for {len(self.models)} models",
+                f"{format_count(len(self.outputs), 'output file')} for "
+                f"{format_count(len(self.models), 'model')}",
                 hint="specify one --output per model, in the same order",
             )
 
@@ -89,8 +92,10 @@ def run_evaluation(request: EvaluationRequest, listener: Listener = Listener()) 
     """
     languages = _model_languages(request)
     if request.named:
+        check_language(request.named.names, request.named.pair.partition("-")[2], request.to)
         loaded = load_named_test_set(request.named, listener.notify)
     else:
+        check_file_languages(request.models, request.files, request.to, listener.notify)
         loaded = _read_files(request, languages, listener)
     test_set = loaded.test_set
     systems = [System(str(path), loaded.read_hypotheses(path)) for path in request.hypotheses]
@@ -215,6 +220,7 @@ def _translate(
 def describe_decoding(decoding: Decoding) -> str:
     """Return the engine, beam size and speed as text."""
     return (
-        f"{decoding.engine}, beam size {decoding.beam_size}, {decoding.n_lines:,} lines in "
-        f"{decoding.seconds:.1f} s, {decoding.lines_per_second:,.0f} lines/s"
+        f"{decoding.engine}, beam size {decoding.beam_size}, "
+        f"{format_count(decoding.n_lines, 'line')} in {decoding.seconds:.1f} s, "
+        f"{decoding.lines_per_second:,.0f} lines/s"
     )

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from mtcli.config.metrics import MetricOptions
+from mtcli.counts import format_count
 from mtcli.errors import DataError, MtcliError
 from mtcli.evaluation.sacrebleu_errors import convert_errors
 from mtcli.evaluation.significance import Rows, StatisticsTable, confidence_interval
@@ -171,7 +172,8 @@ def check_lengths(hypotheses: Sequence[str], references: Sequence[Sequence[str]]
     for lines in references:
         if len(lines) != len(hypotheses):
             raise DataError(
-                f"there are {len(hypotheses):,} translations, but {len(lines):,} reference lines",
+                f"{format_count(len(hypotheses), 'translation')}, but "
+                f"{format_count(len(lines), 'reference')}",
                 hint="line N of each reference must be the translation of line N of the source",
             )
     if not hypotheses:

@@ -6,6 +6,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from mtcli.counts import format_count
 from mtcli.data.compression import suffix_of
 from mtcli.data.formats import has_known_suffix, open_corpus
 from mtcli.data.formats.base import Languages, OpenedCorpus
@@ -86,7 +87,8 @@ def _from_corpus(opened: OpenedCorpus, name: str, notify: Notify) -> LoadedTestS
     kept = tuple(i for i, row in enumerate(all_rows) if all(map(str.strip, row)))
     if len(kept) < len(all_rows):
         n_dropped = len(all_rows) - len(kept)
-        notify(f"dropped {n_dropped:,} of {len(all_rows):,} pairs with a blank source or target")
+        of_all = f"of {format_count(len(all_rows), 'pair')}"
+        notify(f"dropped {n_dropped:,} {of_all} with a blank source or target")
     if not kept:
         raise DataError(
             f"{name} has no complete sentence pairs",

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from mtcli.config.report import ReportOptions
+from mtcli.counts import format_count
 from mtcli.evaluation.report import ReportContent, evaluation_page
 from mtcli.evaluation.report_maps import choose_map_lines, describe_choice, trace_maps
 from mtcli.evaluation.request import EvaluationRequest, open_translator
@@ -77,5 +78,6 @@ def _choose_lines(
         return choose_map_lines(evaluation, scores, options.n_maps)
     for number in options.map_lines:
         if number > n:
-            notify(f"warning: --map-line {number}: the test set has only {n:,} lines")
+            size = format_count(n, "line")
+            notify(f"warning: --map-line {number}: the test set has only {size}")
     return [*dict.fromkeys(number - 1 for number in options.map_lines if number <= n)]

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from mtcli import __version__
 from mtcli.config.tags import ModelTags
+from mtcli.counts import format_count
 from mtcli.files import write_file
 from mtcli.model_dir.directory import WeightsInfo, load_saved_config, weights_info
 from mtcli.model_dir.layout import CARD, EXPORT
@@ -49,7 +50,10 @@ def describe(directory: Path) -> list[tuple[str, str]]:
         ("architecture", config.model.summary()),
         ("parameters", f"{info.n_parameters:,}"),
         ("vocabulary", f"SentencePiece {config.tokenizer.kind}, {vocabulary}"),
-        ("training", f"at most {config.train.steps:,} steps, {config.train.optimizer}"),
+        (
+            "training",
+            f"at most {format_count(config.train.steps, 'step')}, {config.train.optimizer}",
+        ),
         ("weights", info.weights or f"step {info.step:,}"),
         *_describe_tags(_tags(directory)),
         *_describe_score(info, config.train.dev_rule),
@@ -67,7 +71,7 @@ def _describe_tags(tags: ModelTags) -> list[tuple[str, str]]:
 
 
 def _describe_size(n_pairs: int) -> str:
-    return f"{n_pairs:,} sentence pairs" if n_pairs else "a stream of sentence pairs"
+    return format_count(n_pairs, "sentence pair") if n_pairs else "a stream of sentence pairs"
 
 
 def describe_export(directory: Path) -> list[tuple[str, str]]:

@@ -132,7 +132,8 @@ def is_run(directory: Path) -> bool:
 def check_is_run(directory: Path) -> None:
     """Raise `CheckpointError` unless `directory` is a run, is empty, or can be created."""
     if not directory.exists():
-        _check_can_create(directory)
+        parent = next(path for path in directory.absolute().parents if path.exists())
+        _check_can_write(parent, f"cannot create {directory}")
         return
     is_used = not directory.is_dir() or any(
         not is_partial(path) and path.name not in (LOCK, CACHE) for path in directory.iterdir()
@@ -142,17 +143,18 @@ def check_is_run(directory: Path) -> None:
             f"{directory} already exists and is not an mtcli run",
             hint="choose another --out; mtcli has not changed this directory",
         )
+    if not is_used:
+        _check_can_write(directory, f"cannot write to {directory}")
 
 
-def _check_can_create(directory: Path) -> None:
-    parent = next(path for path in directory.absolute().parents if path.exists())
+def _check_can_write(directory: Path, message: str) -> None:
     try:
         # Checking permissions is not enough: even root cannot create a directory in /proc.
-        with TemporaryDirectory(dir=parent, prefix=".mtcli-"):
+        with TemporaryDirectory(dir=directory, prefix=".mtcli-"):
             pass
     except OSError as error:
         raise CheckpointError(
-            f"cannot create {directory}: {error.strerror}",
+            f"{message}: {error.strerror}",
             hint="choose another --out, in a directory that you can write to",
         ) from error
 

@@ -8,6 +8,7 @@ from typing import Any
 from mtcli.config.load import load_config
 from mtcli.config.sections import ARCHITECTURES, Config
 from mtcli.config.transformers import TransformerConfig
+from mtcli.counts import format_count
 from mtcli.hardware import Hardware
 from mtcli.planning.corpus_stats import CorpusStats
 from mtcli.planning.estimate import (
@@ -156,7 +157,7 @@ def _choose_dev_and_batch_size(draft: _Draft, stats: CorpusStats, size: SizeChoi
             reason = "the first pairs, excluded from training"
         draft.add("data.dev_pairs", max(1, n_dev), reason)
     n_steps = math.ceil(estimate_workload(draft.config(), stats).tokens / size.tier.batch_tokens)
-    reason = f"about {n_steps:,} steps per epoch" if n_steps > 1 else "one step per epoch"
+    reason = f"about {format_count(n_steps, 'step')} per epoch"
     draft.add("data.batch_tokens", size.tier.batch_tokens, reason)
 
 
@@ -187,7 +188,7 @@ def _choose_dropout(
     tenths = look_up(_DROPOUT_TENTHS, stats.n_pairs)
     tenths += look_up(_EXTRA_DROPOUT_TENTHS, int(epochs))
     duration = f"about {epochs:.0f} epochs" if epochs >= 2 else "fewer than 2 epochs"
-    reason = f"{stats.n_pairs:,} pairs, {duration}"
+    reason = f"{format_count(stats.n_pairs, 'pair')}, {duration}"
     draft.add("model.dropout", max(0, min(_MAX_DROPOUT_TENTHS, tenths)) / 10, reason)
 
 
@@ -219,7 +220,9 @@ def _choose_schedule(draft: _Draft, stats: CorpusStats, hardware: Hardware) -> N
     draft.add("train.schedule", "trapezoid", "the learning rate reaches zero at the last step")
     steps = estimate(config, stats, nominal_hardware(hardware)).steps
     warmup = round_to_digits(min(_MAX_WARMUP, max(1, steps // _STEPS_PER_WARMUP_STEP)), digits=1)
-    draft.add("train.warmup", warmup, f"of {round_to_digits(steps, digits=2):,} steps")
+    draft.add(
+        "train.warmup", warmup, f"of {format_count(round_to_digits(steps, digits=2), 'step')}"
+    )
     interval = round_to_digits(max(1, steps // _N_VALIDATIONS), digits=1)
     draft.add("train.validate_every", interval, f"about {_N_VALIDATIONS} validations")
 
@@ -234,7 +237,7 @@ def _choose_fine_tuning_rates(draft: _Draft, config: Config) -> None:
 def _size_reason(stats: CorpusStats, size: SizeChoice, corpus_reason: str) -> str:
     if size.is_limited_by_time:
         return f"a larger model needs more than {size.budget}"
-    return f"{corpus_reason} {stats.n_pairs:,} pairs"
+    return f"{corpus_reason} {format_count(stats.n_pairs, 'pair')}"
 
 
 def _round_width(width: int, n_heads: int) -> int:

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from mtcli.config.sections import Config, DataConfig, TokenizerConfig
 from mtcli.config.transformers import TransformerConfig
+from mtcli.counts import format_count
 from mtcli.hardware import Hardware
 from mtcli.planning.corpus_stats import CorpusStats
 from mtcli.planning.estimate import estimate_workload, step_seconds, step_tokens
@@ -78,7 +79,7 @@ def choose_size(stats: CorpusStats, hardware: Hardware, minutes: float | None) -
     tier = affordable[-1] if affordable else suitable[0]
     text = f"{default / 60:.0f} hours (the default)"
     if minutes:
-        text = "1 minute" if minutes == 1 else f"{minutes:g} minutes"
+        text = format_count(minutes, "minute")
     return SizeChoice(tier, budget, is_limited_by_time=tier != suitable[-1], budget=text)
 
 

@@ -6,12 +6,14 @@ from typing import Any
 
 from mtcli.config.load import Setting, flatten, load_config
 from mtcli.config.sections import Config
+from mtcli.counts import format_count
 from mtcli.hardware import Hardware, detect_hardware
 from mtcli.planning.choices import Choice, choose
 from mtcli.planning.corpus_stats import CorpusStats
 from mtcli.planning.estimate import Estimate, disk_space, estimate, round_to_digits
 from mtcli.reporting.messages import format_duration, format_size
 
+_UNFILTERED = " before filtering"
 _BYTES_PER_PARAMETER = 4 * 4  # weight, gradient and two optimizer states in float32
 
 
@@ -24,6 +26,7 @@ class Plan:
     estimate: Estimate
     stats: CorpusStats
     hardware: Hardware
+    n_training: int | None = None  # pairs that filters and the dev set leave; None if unknown
 
 
 def make_plan(
@@ -48,6 +51,13 @@ def estimate_config(stats: CorpusStats, config: Config, hardware: Hardware | Non
     return Plan((), config, estimate(config, stats, hardware), stats, hardware)
 
 
+def with_training_pairs(plan: Plan, n_pairs: int) -> Plan:
+    """Return `plan` with the cost of training on `n_pairs`, the pairs left for training."""
+    stats = replace(plan.stats, n_pairs=n_pairs)
+    cost = estimate(plan.config, stats, plan.hardware)
+    return replace(plan, estimate=cost, n_training=n_pairs)
+
+
 def plan_lines(plan: Plan) -> list[str]:
     """Return the plan as text: choices with reasons, expected cost, and how to change a choice."""
     facts = {
@@ -58,7 +68,8 @@ def plan_lines(plan: Plan) -> list[str]:
         "disk": _describe_disk(plan),
         "time": _describe_time(plan),
     }
-    lines = [corpus_line(plan), *(_line(name, text) for name, text in facts.items())]
+    lines = [corpus_line(plan), *_training_line(plan)]
+    lines += [_line(name, text) for name, text in facts.items()]
     if not plan.choices:
         return lines
     advice = "change any choice with --set KEY=VALUE, for example --set model.dropout=0.1"
@@ -79,20 +90,33 @@ def _line(name: str, text: str) -> str:
 def corpus_line(plan: Plan) -> str:
     """Return the line of the plan that shows the corpus statistics.
 
-    The text must not change, because mtcli compares it with lines in saved plans.
+    The text must not change, because mtcli compares it with lines in saved plans (`is_in_plan`).
     """
     stats, tokenizer = plan.stats, plan.config.tokenizer
     source, target = stats.estimate_pieces(tokenizer.vocab_size, is_shared=tokenizer.is_shared)
     characters = f"{stats.source.characters:.0f} and {stats.target.characters:.0f} characters"
     pieces = f"about {source:.0f} and {target:.0f} pieces"
     first = "first " if plan.config.data.streaming else ""
-    return _line("corpus", f"{first}{stats.n_pairs:,} pairs; a line has {characters}, {pieces}")
+    pairs = format_count(stats.n_pairs, "pair") + _UNFILTERED
+    return _line("corpus", f"{first}{pairs}; a line has {characters}, {pieces}")
+
+
+def is_in_plan(line: str, saved_lines: Sequence[str]) -> bool:
+    """Return whether a saved plan contains `line`, which mtcli 0.2.0 wrote without the note."""
+    return line in saved_lines or line.replace(_UNFILTERED, "") in saved_lines
+
+
+def _training_line(plan: Plan) -> list[str]:
+    if plan.n_training is None:
+        return []
+    pairs = format_count(plan.n_training, "pair")
+    return [_line("training", f"{pairs} after filtering, without dev pairs")]
 
 
 def _describe_hardware(hardware: Hardware) -> str:
     if hardware.gpu:
         return f"{hardware.gpu.name}, {hardware.gpu.memory / 1e9:.0f} GB"
-    cores = "1 core" if hardware.cores == 1 else f"{hardware.cores} cores"
+    cores = format_count(hardware.cores, "core")
     memory = f"{hardware.memory / 1e9:.0f} GB of memory"
     return f"{cores}, {memory}, {hardware.gflops:.0f} GFLOP/s, no GPU"
 
@@ -119,16 +143,12 @@ def _describe_time(plan: Plan) -> str:
     speed = f"{round_to_digits(expected.tokens_per_second, digits=2):,} tokens/s"
     epochs = _describe_epochs(expected.epochs)
     if plan.config.train.minutes is not None:
-        steps = _describe_steps(round_to_digits(expected.steps, digits=2))
+        steps = format_count(round_to_digits(expected.steps, digits=2), "step")
         time = format_duration(expected.seconds)
         return f"{time} (train.minutes): about {steps} at {speed}, {epochs}"
     rough = " (rough estimate)" if plan.hardware.gpu else ""  # only the speed of CPUs is measured
-    steps = _describe_steps(expected.steps)
+    steps = format_count(expected.steps, "step")
     return f"about {format_duration(expected.seconds)}{rough}: {steps} at {speed}, {epochs}"
-
-
-def _describe_steps(n_steps: int) -> str:
-    return "1 step" if n_steps == 1 else f"{n_steps:,} steps"
 
 
 def _describe_epochs(epochs: float) -> str:

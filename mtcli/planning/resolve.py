@@ -1,6 +1,7 @@
 """Resolve a training request into a complete configuration."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -24,7 +25,7 @@ from mtcli.data.fingerprint import fingerprint
 from mtcli.data.formats.base import Languages
 from mtcli.data.overlong import drop_overlong
 from mtcli.data.streaming import BLOCK_PAIRS, read_head
-from mtcli.errors import ConfigError
+from mtcli.errors import ConfigError, UsageError
 from mtcli.model_dir.directory import (
     has_same_settings,
     has_saved_weights,
@@ -36,7 +37,7 @@ from mtcli.model_dir.layout import CONFIG
 from mtcli.model_dir.saved_tree import read_saved_tree
 from mtcli.planning.choices import MAX_LENGTH
 from mtcli.planning.corpus_stats import ASSUMED_CORPUS, CorpusStats, measure_corpus
-from mtcli.planning.plan import Plan, corpus_line, estimate_config, make_plan
+from mtcli.planning.plan import Plan, corpus_line, estimate_config, is_in_plan, make_plan
 from mtcli.tokenizer import load_trained_tokenizer
 
 Notify = Callable[[str], None]
@@ -130,7 +131,7 @@ def _has_current_plan(request: TrainRequest) -> bool:
         return False
     line = corpus_line(estimate_config(_measure(request, config.data), config))
     plan = saved_plan(request.out)
-    return not plan or line in plan
+    return not plan or is_in_plan(line, plan)
 
 
 def plan_for(request: TrainRequest, notify: Notify) -> Plan:
@@ -147,7 +148,20 @@ def plan_for(request: TrainRequest, notify: Notify) -> Plan:
             "data.streaming requires train.steps or train.minutes: the corpus size is unknown",
             hint="for example: --minutes 60, or --set train.steps=100000",
         )
-    return make_plan(_measure(request, _data_config(settings), notify), settings)
+    with _usage_errors():
+        data = _data_config(settings)
+    stats = _measure(request, data, notify)
+    with _usage_errors():
+        return make_plan(stats, settings)
+
+
+@contextmanager
+def _usage_errors() -> Iterator[None]:
+    """Convert errors in settings, which all come from the command line, to `UsageError`."""
+    try:
+        yield
+    except ConfigError as error:
+        raise UsageError(str(error)) from error
 
 
 def plan_without_corpus(request: TrainRequest) -> Plan:
@@ -234,20 +248,20 @@ def _user_settings(request: TrainRequest) -> list[Setting]:
 
 
 def _check(request: TrainRequest) -> None:
-    """Raise `ConfigError` if settings contradict each other or the model of --from."""
+    """Raise `UsageError` if settings contradict each other or the model of --from."""
     keys = {key for key, _ in request.settings}
     if {"train.minutes", "train.steps"} <= keys:
-        raise ConfigError(
+        raise UsageError(
             "--minutes and train.steps are mutually exclusive", hint="set only one of them"
         )
     if request.parent is None:
         return
     if request.parent.resolve() == request.out.resolve():
-        raise ConfigError("--from and --out are the same directory", hint="choose another --out")
+        raise UsageError("--from and --out are the same directory", hint="choose another --out")
     inherited = [key for key in keys if key.startswith(("tokenizer.", "model."))]
     fixed = [key for key in inherited if not key.endswith("dropout")]
     if fixed:
-        raise ConfigError(
+        raise UsageError(
             f"{fixed[0]} cannot be set with --from: the model {request.parent.name} determines it",
             hint="remove --from or this setting",
         )

@@ -8,6 +8,7 @@ from difflib import SequenceMatcher
 from itertools import takewhile
 from typing import Any
 
+from mtcli.counts import format_count
 from mtcli.reporting.charts import Chart, Point, chart_html, subsample
 from mtcli.reporting.events import MAIN_METRIC
 from mtcli.reporting.log import (
@@ -182,7 +183,7 @@ def _validation_table(entries: Sequence[LogEntry]) -> ValidationTable | None:
     forms = {"step": ",.0f", "loss": ".3f", **dict.fromkeys(metrics, ".2f")}
     best_row = next(i for i, entry in enumerate(validations) if entry is best)
     return ValidationTable(
-        f"{len(validations)} validations" if len(validations) > 1 else "1 validation",
+        format_count(len(validations), "validation"),
         Table(
             header=["step", "dev loss", *map(metric_label, metrics)],
             rows=[_validation_row(entry, forms) for entry in validations],

@@ -2,6 +2,7 @@
 
 import re
 
+from mtcli.counts import format_count
 from mtcli.reporting.events import Finished, Preparing, Resumed, RolledBack, Scores, Stopped
 
 # Tab and newline are harmless; a terminal would interpret other control characters.
@@ -47,7 +48,8 @@ def rollback_line(event: RolledBack) -> str:
 
 def preparation_line(event: Preparing) -> str:
     """Return the progress of the preparation, with an estimate of the remaining time."""
-    done = f"{event.activity}: {event.n_pairs:,} pairs" if event.n_pairs else event.activity
+    pairs = f": {format_count(event.n_pairs, 'pair')}" if event.n_pairs else ""
+    done = f"{event.activity}{pairs}"
     if not event.share:
         return done
     left = event.seconds * (1 - event.share) / event.share

@@ -48,7 +48,9 @@ if TYPE_CHECKING:
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _GENERATOR = '<meta name="generator" content="mtcli '
-_N_HEAD_BYTES = 500  # the generator tag is within this many bytes of the start of a page
+# Marks of files that mtcli may replace: pages, and SVG and PNG pictures.
+_MARKS = (_GENERATOR.encode(), b'data-generator="mtcli"', b"Software\x00mtcli")
+_N_HEAD_BYTES = 500  # the mark is within this many bytes of the start of a file
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,10 @@ def json_for_script(value: Any) -> "Markup":
 
 
 def check_page_path(path: Path) -> None:
-    """Raise `DataError` unless `path` is new, an empty file or a page written by mtcli."""
+    """Raise `DataError` unless `path` is new, an empty file or a report written by mtcli.
+
+    Pictures of attention maps also count as reports.
+    """
     if not path.exists():
         return
     if not path.is_file():
@@ -118,7 +123,7 @@ def check_page_path(path: Path) -> None:
         )
     with path.open("rb") as file:
         head = file.read(_N_HEAD_BYTES)
-    if head and _GENERATOR.encode() not in head:
+    if head and not any(mark in head for mark in _MARKS):
         raise DataError(
             f"{path} already exists and is not an mtcli report",
             hint="choose another file name, or delete the file",

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
+from mtcli.counts import format_count
 from mtcli.data.batches import DataPosition, Group
 from mtcli.errors import ConfigError
 from mtcli.hardware import peak_memory
@@ -110,7 +111,7 @@ def stop_reason(run: Run, progress: Progress) -> str | None:
         return "all steps done"
     if options.patience and progress.n_stale >= options.patience:
         label = metric_label(options.metric)
-        return f"{label} did not improve in {progress.n_stale} validations"
+        return f"{label} did not improve in {format_count(progress.n_stale, 'validation')}"
     return None
 
 

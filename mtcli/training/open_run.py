@@ -6,6 +6,7 @@ from pathlib import Path
 
 from mtcli.config.sections import Config
 from mtcli.config.tags import ModelTags
+from mtcli.counts import format_count
 from mtcli.data.corpus import Corpus
 from mtcli.data.formats.base import Languages
 from mtcli.errors import CheckpointError, ConfigError, DataError, MtcliError
@@ -297,7 +298,7 @@ def _describe_dev_sets(run: Run) -> list[str]:
     sets, rule = run.data.dev_sets, run.config.train.dev_rule
     if len(sets) == 1:
         return []
-    sizes = ", ".join(f"{dev_set.name} ({len(dev_set.encoded):,} pairs)" for dev_set in sets)
+    sizes = ", ".join(f"{one.name} ({format_count(len(one.encoded), 'pair')})" for one in sets)
     metric = metric_label(run.config.train.metric)
     scores = {"mean": "mean of all sets", "worst": "worst set", "first": "first set"}[rule]
     selection = f"  weights are selected by the {scores} ({metric}, train.dev_rule={rule})"

@@ -18,6 +18,7 @@ import numpy as np
 from mtcli.config.corpora import CorpusSource
 from mtcli.config.filters import FilterConfig
 from mtcli.config.sections import Config
+from mtcli.counts import format_count
 from mtcli.data.cache import CacheEntry, DataCache, cache_key
 from mtcli.data.corpus import Corpus, CorpusReader
 from mtcli.data.encoding import encode_blocks
@@ -281,13 +282,14 @@ def read_split(config: Config, notify: Notify, reader: CorpusReader | None = Non
         is_held_out=config.data.dev is None,
         directory=reader.directory,
     )
-    notify(f"data: {len(train):,} training pairs; {len(dev):,} dev pairs, {origin}")
+    sizes = f"{format_count(len(train), 'training pair')}; {format_count(len(dev), 'dev pair')}"
+    notify(f"data: {sizes}, {origin}")
     if not config.data.dev and len(dev) < config.data.dev_pairs:
         requested = config.data.dev_pairs
         notify(f"  data.dev_pairs={requested} exceeds 10% of the corpus; using {len(dev)}")
     if len(train) < _FEW_PAIRS and not config.train.start_from:
         notify(
-            f"warning: {len(train):,} training pairs are too few for useful translations; "
+            f"warning: too few training pairs for useful translations: {len(train):,}; "
             "use tens of thousands of pairs, or fine-tune a model with --from"
         )
     return CorpusSplit(train, dev, config.data.is_mixed)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from mtcli.config.sections import Config, Precision
+from mtcli.counts import format_count
 from mtcli.errors import CheckpointError
 from mtcli.evaluation.tokenizers import check_tokenizer, choose_tokenizer
 from mtcli.hardware import has_cpu_bfloat16
@@ -108,7 +109,7 @@ def resolve_steps(
             steps = estimate_steps(config, context, data)
         except DivergedError as error:
             raise divergence_error(error) from error
-    notify(f"budget: {minutes:g} minutes, {steps:,} steps")
+    notify(f"budget: {format_count(minutes, 'minute')}, {format_count(steps, 'step')}")
     return with_train_settings(config, steps=steps)
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from mtcli import __version__
 from mtcli.config.sections import Config
+from mtcli.counts import format_count
 from mtcli.data.augmentation import Augmentation
 from mtcli.data.batches import BatchStream, DataPosition, Group, Shard
 from mtcli.data.cache import DataCache
@@ -275,12 +276,14 @@ def environment(run: Run) -> dict[str, str]:
     """Return the versions, system, device and processes of a run for its report."""
     device = run.train_step.device
     gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else None
+    cores = format_count(os.cpu_count() or 1, "core")
+    threads = format_count(torch.get_num_threads(), "thread")
     return {
         "mtcli": __version__,
         "Python": platform.python_version(),
         "torch": torch.__version__,
         **{name: version(name) for name in _LIBRARIES},
-        "system": f"{platform.system()} on {platform.machine()}, {os.cpu_count()} cores",
+        "system": f"{platform.system()} on {platform.machine()}, {cores}",
         "device": gpu or str(device),
-        "processes": f"{run.processes.size} with {torch.get_num_threads()} threads each",
+        "processes": f"{run.processes.size} with {threads} each",
     }

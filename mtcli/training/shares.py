@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from mtcli.counts import format_count
 from mtcli.data.batches import DataPosition
 from mtcli.data.mixing import Share, to_shares
 from mtcli.training.run_state import Run
@@ -20,7 +21,7 @@ def planned_shares(run: Run) -> list[str]:
         round(n * count / max(1, size))
         for n, count, size in zip(tokens, counts, sizes, strict=True)
     ]
-    head = f"mix: {sum(counts):,} pairs per epoch from {len(sizes)} corpora"
+    head = f"mix: {format_count(sum(counts), 'pair')} per epoch from {len(sizes)} corpora"
     return [head, *_lines(run, to_shares(counts, expected))]
 
 
@@ -39,7 +40,7 @@ def used_shares(run: Run, position: DataPosition) -> list[str]:
             pairs, tokens = pairs + more_pairs, tokens + more_tokens
             pairs[corpus] += n_complete * sizes[corpus]
             tokens[corpus] += n_complete * all_tokens[corpus]
-    head = f"mix: {pairs.sum():,} pairs used in training"
+    head = f"mix: {format_count(int(pairs.sum()), 'pair')} used in training"
     return [head, *_lines(run, to_shares(pairs.tolist(), tokens.tolist()))]
 
 

@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from mtcli.config.filters import FilterConfig
+from mtcli.counts import format_count
 from mtcli.data.corpus import Corpus
 from mtcli.data.encoding import encode
 from mtcli.data.entries import open_entries
@@ -51,7 +52,9 @@ class StreamPreparation(Preparation):
         opened = open_entries(data.train, self._languages)
         notices += [f"training: {text}" for entry in opened for text in entry.corpus.descriptions]
         origin = "from the dev files" if data.dev else "from the start of the corpus"
-        notices.append(f"data: streaming {data.train}; {len(dev):,} dev pairs, {origin}")
+        notices.append(
+            f"data: streaming {data.train}; {format_count(len(dev), 'dev pair')}, {origin}"
+        )
         notices.append(
             f"  shuffling within blocks of {BLOCK_PAIRS:,} pairs; the order of the blocks is fixed"
         )
@@ -130,7 +133,9 @@ class StreamPreparation(Preparation):
             first,
             dev,
             filters,
-            lambda text: notices.append(f"training, first {len(first):,} pairs: {text}"),
+            lambda text: notices.append(
+                f"training, first {format_count(len(first), 'pair')}: {text}"
+            ),
             is_held_out=is_held_out,
         )
         return _Head(train, dev, near_copies, tuple(notices))

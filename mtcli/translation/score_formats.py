@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from mtcli.counts import format_count
 from mtcli.tokenizer import replace_surrogates
 from mtcli.translation.scoring import Pair, PairScore, ScoreTotals
 
@@ -50,9 +51,9 @@ class ScoreFormat:
 def format_totals(totals: ScoreTotals) -> str:
     """Return the totals as one line of text."""
     n_scored = totals.n_pairs - totals.n_overlong
-    pairs = "1 pair" if n_scored == 1 else f"{n_scored:,} pairs"
+    tokens = format_count(totals.n_tokens, "token")
     return (
-        f"{pairs} scored, {totals.n_tokens:,} tokens: log-probability "
+        f"{format_count(n_scored, 'pair')} scored, {tokens}: log-probability "
         f"{totals.log_prob:.{_DIGITS}f}, perplexity {totals.perplexity:.{_DIGITS}g} per token, "
         f"{totals.bits_per_character:.{_DIGITS}g} bits per character"
     )
@@ -76,14 +77,15 @@ def totals_to_json(totals: ScoreTotals) -> str:
 
 def notices(totals: ScoreTotals, max_pieces: int) -> Iterator[str]:
     """Yield warnings about overlong pairs and blank pairs, if there are any."""
+    of_all = f"of {totals.n_pairs:,} pairs"
     if totals.n_overlong:
         yield (
-            f"{totals.n_overlong} of {totals.n_pairs} pairs have a source or target with more than "
+            f"{totals.n_overlong:,} {of_all} have a source or target with more than "
             f"{max_pieces} pieces; they get the score -inf and are excluded from the totals "
             "(see --max-pieces)"
         )
     if totals.n_blank:
-        yield f"{totals.n_blank} of {totals.n_pairs} pairs have a blank source or target"
+        yield f"{totals.n_blank:,} {of_all} have a blank source or target"
 
 
 def _warnings(score: PairScore) -> Iterator[str]:

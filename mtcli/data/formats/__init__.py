@@ -178,7 +178,8 @@ def recognize_format(location: Location) -> CorpusFormat:
             return format_
     raise DataError(
         f"{location}: cannot determine the format",
-        hint=f"pass two text files (SOURCE TARGET), or specify the format: tsv:{location.name}",
+        hint="pass two text files, SOURCE TARGET or 'NAME.{en,de}', or specify the format: "
+        f"tsv:{location.name}",
     )
 
 

@@ -5,6 +5,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from mtcli.counts import format_count
 from mtcli.data.formats.base import (
     CorpusFormat,
     Location,
@@ -163,8 +164,9 @@ def _rows(records: Cells, location: Location, columns: _Columns) -> Iterator[Row
     for number, cells in records:
         if len(cells) < n_needed or (n_exact and len(cells) != n_exact):
             needed = f"exactly {n_exact}" if n_exact else f"at least {n_needed}"
+            found = format_count(len(cells), "column")
             raise DataError(
-                f"{location}, line {number:,}: {len(cells)} columns, but {needed} are required",
+                f"{location}, line {number:,}: {found}, but {needed} are required",
                 hint=f"correct the line, or select columns: {location.name}#1,2",
             )
         yield join_lines(cells[source]), join_lines(cells[target])

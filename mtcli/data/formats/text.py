@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 
+from mtcli.counts import format_count
 from mtcli.data.compression import COMPRESSION_SUFFIXES, STDIN, exists, is_pipe, open_decompressed
 from mtcli.data.formats.base import (
     CorpusFormat,
@@ -96,7 +97,8 @@ def open_text_files(source: str, target: str, languages: Languages) -> OpenedCor
             )
     if len(sides[0]) != len(sides[1]):
         raise DataError(
-            f"{source} matches {len(sides[0]):,} files, but {target} matches {len(sides[1]):,}",
+            f"{source} matches {format_count(len(sides[0]), 'file')}, "
+            f"but {target} matches {len(sides[1]):,}",
             hint="in alphabetical order, file N of the source must correspond to file N of the "
             "target",
         )

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from xml.etree.ElementTree import Element
 
+from mtcli.counts import format_count
 from mtcli.data.compression import strip_compression_suffix
 from mtcli.data.formats.base import (
     CorpusFormat,
@@ -77,7 +78,8 @@ def _opened(test_set: WmtTestSet, label: str) -> OpenedCorpus:
     return OpenedCorpus(
         rows=_rows(test_set, progress),
         descriptions=(
-            f"{label}: {kind}, {len(test_set.source):,} segments, {n_documents:,} documents, "
+            f"{label}: {kind}, {format_count(len(test_set.source), 'segment')}, "
+            f"{format_count(n_documents, 'document')}, "
             f"references: {', '.join(test_set.references)}",
         ),
         languages=test_set.languages,

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from mtcli.counts import format_count
 from mtcli.data.formats.base import UNKNOWN_LANGUAGES, Languages
 from mtcli.data.quality.analysis import Analysis, OnProgress, analyze
 from mtcli.data.quality.findings import KINDS, CheckResult, Example, Finding
@@ -84,12 +85,16 @@ def _corpus_findings(corpus: CheckedCorpus) -> Iterator[Finding]:
     """Yield findings about whole files."""
     if corpus.n_lines:
         source, target = corpus.n_lines
-        detail = f"{source:,} source lines, {target:,} target lines"
+        detail = f"{format_count(source, 'source line')}, {format_count(target, 'target line')}"
         yield Finding("unequal", abs(source - target), details=(detail,))
     with_mark = [marks.name for marks in corpus.marks if marks.has_byte_order_mark]
     if with_mark:
         yield Finding("byte_order_mark", len(with_mark), details=tuple(with_mark))
-    with_crlf = [f"{marks.name}: {marks.n_crlf:,} lines" for marks in corpus.marks if marks.n_crlf]
+    with_crlf = [
+        f"{marks.name}: {format_count(marks.n_crlf, 'line')}"
+        for marks in corpus.marks
+        if marks.n_crlf
+    ]
     if with_crlf:
         yield Finding("crlf", len(with_crlf), details=tuple(with_crlf))
 
@@ -116,11 +121,11 @@ def _describe_segment(segment: Segment, n_pairs: int) -> str:
         place = f"from line {segment.start + 1:,} to the end"
     if segment.offset is None:
         return f"{place}: no translation near these lines"
-    unit = "line" if abs(segment.offset) == 1 else "lines"
+    distance = format_count(abs(segment.offset), "line")
     direction = "later" if segment.offset > 0 else "earlier"
     missing = "source" if segment.offset > 0 else "target"
     return (
-        f"{place}: the target is {abs(segment.offset)} {unit} {direction}; "
+        f"{place}: the target is {distance} {direction}; "
         f"{missing} text may be missing before line {segment.start + 1:,}"
     )
 

@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from mtcli.counts import format_count
 from mtcli.reporting.messages import clip_text
 
 _MAX_CHARACTERS = 160  # per line in an example
@@ -189,7 +190,7 @@ class Finding:
     def title(self) -> str:
         """Number and kind, such as "12 pairs without text"."""
         kind = KINDS[self.kind]
-        return f"{self.count:,} {kind.unit}{'' if self.count == 1 else 's'} {kind.title}".rstrip()
+        return f"{format_count(self.count, kind.unit)} {kind.title}".rstrip()
 
     @property
     def advice(self) -> str:

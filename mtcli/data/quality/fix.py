@@ -13,9 +13,9 @@ from mtcli.data.quality.check import Check
 from mtcli.data.quality.findings import KINDS, FixResult
 from mtcli.data.quality.pair_rules import CONTROL
 from mtcli.data.quality.segments import Segment
-from mtcli.data.quality.stored_pairs import StoredPairs
+from mtcli.data.quality.stored_pairs import CheckedCorpus, StoredPairs
 from mtcli.data.quality.tokens import Array
-from mtcli.errors import DataError
+from mtcli.errors import DataError, UsageError
 from mtcli.files import atomic_write
 from mtcli.reporting.messages import strip_control
 
@@ -51,10 +51,12 @@ class Removal:
 def output_files(out: Path, languages: Languages) -> tuple[Path, Path, Path]:
     """Return the paths of the source, the target and the list of removed lines.
 
-    Raise `DataError` if `out` is not a file name, or if one of the files exists.
+    Raise an error if `out` is not a file name, or if one of the files exists.
     """
     if out.name in ("", ".."):
-        raise DataError(f"--fix {out} is not a file name", hint="use a name such as cleaned")
+        raise UsageError(f"--fix {out} is not a file name", hint="use a name such as cleaned")
+    if out.is_dir():
+        raise DataError(f"{out} is a directory", hint=f"use a name such as {out / 'cleaned'}")
     source, target = languages.source or "", languages.target or ""
     if not (is_language_code(source) and is_language_code(target)) or source == target:
         source, target = "source", "target"
@@ -91,8 +93,13 @@ def fix_corpus(check: Check, out: Path, on_progress: OnProgress) -> FixResult:
         pairs = StoredPairs.of(_cleaned(original, selection))
         analysis = analyze(pairs, check.overlap, on_progress)
     _write(original, selection, files)
-    _write_list(original, removals, changed, files[2])
-    return FixResult(*files, len(selection.sources), len(removals), len(changed))
+    rest = check.corpus.rest
+    with atomic_write(files[2]) as path, path.open("w", encoding="utf-8") as file:
+        file.write("source_line\ttarget_line\treason\tsource\ttarget\n")
+        file.writelines(_table(original, removals, changed))
+        file.writelines(_rest_rows(check.corpus))
+    n_removed = len(removals) + (len(rest) if rest else 0)
+    return FixResult(*files, len(selection.sources), n_removed, len(changed))
 
 
 def _remove(selection: _Selection, analysis: Analysis) -> tuple[_Selection, list[Removal]]:
@@ -161,19 +168,29 @@ def _write(pairs: StoredPairs, selection: _Selection, files: tuple[Path, ...]) -
             targets.write(f"{target}\n")
 
 
-def _write_list(
-    pairs: StoredPairs, removals: Iterable[Removal], changed: Array, path: Path
-) -> None:
-    """Write a table of removed and changed lines, with their line numbers in the original."""
+def _table(pairs: StoredPairs, removals: Iterable[Removal], changed: Array) -> Iterator[str]:
+    """Yield table rows with removed and changed lines, and their line numbers in the original."""
     entries = list(removals)
     removed = {entry.source for entry in entries}
     changes = (Removal(row, row, "characters removed") for row in changed.tolist())
     entries += [change for change in changes if change.source not in removed]
     entries.sort(key=lambda entry: entry.row)
-    with atomic_write(path) as temporary, temporary.open("w", encoding="utf-8") as file:
-        file.write("source_line\ttarget_line\treason\tsource\ttarget\n")
-        for start in range(0, len(entries), _ROWS_AT_ONCE):
-            file.writelines(_table_rows(pairs, entries[start : start + _ROWS_AT_ONCE]))
+    for start in range(0, len(entries), _ROWS_AT_ONCE):
+        yield from _table_rows(pairs, entries[start : start + _ROWS_AT_ONCE])
+
+
+def _rest_rows(corpus: CheckedCorpus) -> Iterator[str]:
+    """Yield table rows with the lines of the longer side after the end of the shorter one."""
+    if corpus.rest is None or corpus.n_lines is None:
+        return
+    is_source = corpus.n_lines[0] > corpus.n_lines[1]
+    for number, line in enumerate(corpus.rest, start=len(corpus.pairs) + 1):
+        cells = (
+            (str(number), "", "unequal", line, "")
+            if is_source
+            else ("", str(number), "unequal", "", line)
+        )
+        yield _format_row(cells)
 
 
 def _table_rows(pairs: StoredPairs, entries: Sequence[Removal]) -> Iterator[str]:
@@ -192,4 +209,8 @@ def _table_rows(pairs: StoredPairs, entries: Sequence[Removal]) -> Iterator[str]
             "" if entry.source is None else sides[0][entry.source],
             "" if entry.target is None else sides[1][entry.target],
         )
-        yield "\t".join(strip_control(cell).replace("\t", " ") for cell in cells) + "\n"
+        yield _format_row(cells)
+
+
+def _format_row(cells: Iterable[str]) -> str:
+    return "\t".join(strip_control(cell).replace("\t", " ") for cell in cells) + "\n"

@@ -73,6 +73,7 @@ class CheckedCorpus:
     files: tuple[Path, ...]
     marks: tuple[FileMarks, ...]
     n_lines: tuple[int, int] | None  # source and target lines; None if the numbers are equal
+    rest: LineStore | None = None  # lines of the longer side after the last pair
 
 
 def read_checked(
@@ -92,6 +93,7 @@ def read_checked(
         opened.files,
         tuple(_find_marks(opened)),
         unequal[0].n_lines if unequal else None,
+        unequal[0].rest if unequal else None,
     )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from mtcli.counts import format_count
 from mtcli.data.quality.findings import (
     CheckResult,
     Example,
@@ -23,7 +24,8 @@ def format_result(result: CheckResult) -> str:
 def _lines(result: CheckResult) -> Iterator[str]:
     languages = f" ({result.source_lang or '?'} to {result.target_lang or '?'})"
     has_languages = result.source_lang or result.target_lang
-    yield f"{result.corpus}: {result.n_pairs:,} pairs{languages if has_languages else ''}"
+    pairs = format_count(result.n_pairs, "pair")
+    yield f"{result.corpus}: {pairs}{languages if has_languages else ''}"
     for name, stats in (("source", result.source), ("target", result.target)):
         yield (
             f"{name} lines: mean {stats.mean:.1f} characters, median {stats.median:,}, "
@@ -50,8 +52,9 @@ def _lines(result: CheckResult) -> Iterator[str]:
 def format_fix(result: FixResult) -> str:
     """Return one line that describes a cleaned corpus."""
     return (
-        f"{result.source} and {result.target}: {result.n_kept:,} pairs; {result.removed} lists "
-        f"{result.n_removed:,} removed and {result.n_changed:,} changed pairs"
+        f"{result.source} and {result.target}: {format_count(result.n_kept, 'pair')}; "
+        f"{result.removed} lists {result.n_removed:,} removed lines or pairs and "
+        f"{format_count(result.n_changed, 'changed pair')}"
     )
 
 
@@ -60,7 +63,7 @@ def summary(result: CheckResult) -> str:
     n_problems = len(result.problems)
     n_notes = len(result.findings) - n_problems
     problems = f"{n_problems} kinds of problems" if n_problems != 1 else "1 kind of problem"
-    notes = f", {n_notes} {'note' if n_notes == 1 else 'notes'}" if n_notes else ""
+    notes = f", {format_count(n_notes, 'note')}" if n_notes else ""
     return f"{problems if n_problems else 'no problems'} found{notes}"
 
 

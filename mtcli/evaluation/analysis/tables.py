@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from mtcli.counts import format_count
 from mtcli.evaluation.analysis.groups import FREQUENCY_LABELS
 from mtcli.evaluation.analysis.results import (
     FINDINGS,
@@ -217,11 +218,11 @@ def _training_lines(training: TrainingInfo | None) -> Iterator[str]:
     if training is None:
         return
     if training.n_pairs is None:
-        counted = f"the first {training.n_counted:,} pairs"
+        counted = f"the first {format_count(training.n_counted, 'pair')}"
     elif training.n_counted < training.n_pairs:
-        counted = f"a sample of {training.n_counted:,} of {training.n_pairs:,} pairs"
+        counted = f"a sample of {training.n_counted:,} of {format_count(training.n_pairs, 'pair')}"
     else:
-        counted = f"{training.n_pairs:,} pairs"
+        counted = format_count(training.n_pairs, "pair")
     yield f"training frequencies: {training.origin}, {counted}"
 
 

@@ -118,7 +118,8 @@ def png_picture(maps: Sequence[AttentionMap]) -> bytes:
         for i, attention_map in enumerate(maps):
             _plot(figure.add_subplot(grid[i]), attention_map)
         file = BytesIO()
-        figure.savefig(file, format="png", dpi=min(200, int(_MAX_PIXELS / max(size))))
+        dpi = min(200, int(_MAX_PIXELS / max(size)))
+        figure.savefig(file, format="png", dpi=dpi, metadata={"Software": "mtcli"})
     return file.getvalue()
 
 

@@ -1,0 +1,26 @@
+"""Texts for values that pydantic refuses."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+_PREFIX = "Input should be "
+_EXPECTED = {
+    "a valid integer": "an integer",
+    "a valid number": "a number",
+    "a valid string": "text",
+    "a valid boolean": "true or false",
+    "a valid list": "a list",
+    "a valid tuple": "a list",
+    "a valid dictionary": "a mapping",
+}
+
+
+def explain_value(details: Mapping[str, Any]) -> str:
+    """Return the reason why pydantic refuses a value: `must be greater than 0 (got -1)`."""
+    message, got = str(details["msg"]), details.get("input")
+    if not message.startswith(_PREFIX):
+        return f"{message} (got {got!r})"
+    # The rest, such as ", unable to parse string as an integer", repeats the same reason.
+    expected = re.split(", unable to |, got ", message.removeprefix(_PREFIX))[0]
+    return f"must be {_EXPECTED.get(expected, expected)} (got {got!r})"
