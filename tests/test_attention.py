@@ -74,7 +74,7 @@ def test_decoder_only_map_comes_from_the_second_to_last_layer(
     directory = random_model(tmp_path / "model", tiny_config, tokenizers, shape)
     ignore_content(directory, f"layers.{layer}.self_attention")
     assert is_uniform(directory, "torch") is (layer == 2)
-    assert "for decoder-only models, of the second-to-last layer" in help_text()
+    assert "in decoder-only models, of the second-to-last layer" in help_text()
 
 
 def ignore_content(directory: Path, attention: str) -> None:

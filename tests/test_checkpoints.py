@@ -12,6 +12,7 @@ from mtcli.files import atomic_write, write_file
 from mtcli.model_dir.card import describe
 from mtcli.model_dir.checkpoints import Progress, save_checkpoint
 from mtcli.model_dir.directory import (
+    FORMAT,
     WeightsInfo,
     checkpoint_paths,
     is_run,
@@ -81,7 +82,7 @@ def test_one_error_lists_all_mismatched_weights(saved):
 def test_loading_refuses_an_unknown_format(saved):
     directory, _ = saved
     path = directory / "config.yaml"
-    path.write_text(path.read_text().replace("format: 3\n", "format: 7\n"))
+    path.write_text(path.read_text().replace(f"format: {FORMAT}\n", "format: 7\n"))
     with pytest.raises(CheckpointError, match="has format 7, .*reads formats 1, 2, 3, 4"):
         load_saved_config(directory)
 

@@ -748,11 +748,12 @@ def test_train_reads_and_hashes_each_corpus_file_once(
     corpus_files, tmp_path, tiny_options, monkeypatch
 ):
     from mtcli.data import corpus
+    from mtcli.data.formats import text_blocks
     from mtcli.data.formats.base import Location
 
     files, hashes = [], []
 
-    def lines(location):
+    def blocks(location):
         files.append(location.path)
         return original(location)
 
@@ -760,8 +761,9 @@ def test_train_reads_and_hashes_each_corpus_file_once(
         hashes.append(hashlib.sha256())
         return hashes[-1]
 
-    original = Location.lines
-    monkeypatch.setattr(Location, "lines", lines)
+    original = text_blocks._encoded_blocks
+    monkeypatch.setattr(text_blocks, "_encoded_blocks", blocks)
+    monkeypatch.setattr(Location, "lines", pytest.fail)
     monkeypatch.setattr(corpus, "hashlib", SimpleNamespace(sha256=sha256))
     result = run("train", *corpus_files, "--out", tmp_path / "model", *tiny_options)
     assert result.exit_code == 0, result.stderr

@@ -289,7 +289,10 @@ def test_an_ensemble_averages_probabilities(tmp_path, tokenizers):
             "the torch engine does not support shortlists",
         ),
         (EngineOptions(engine="ctranslate2", device="mps"), "cannot use the device mps"),
-        (EngineOptions(engine="ctranslate2", device="cuda:7"), "cannot use 'cuda:7' here"),
+        (
+            EngineOptions(engine="ctranslate2", device="cuda:7"),
+            "cannot use 'cuda:7' on this machine",
+        ),
         (EngineOptions(quantization="float16", device="cpu"), "cannot compute in float16 on"),
     ],
 )

@@ -85,7 +85,7 @@ def test_the_source_of_files_must_have_the_same_number_of_lines(texts):
     files = ["--hypothesis", texts / "good.de", texts / "reference.de"]
     result = evaluate(*files, "--source", short)
     assert result.exit_code == 1
-    assert f"{short} has 1 lines, but {texts / 'reference.de'} has 4" in result.stderr
+    assert f"{short} has 1 line, but {texts / 'reference.de'} has 4" in result.stderr
     missing = evaluate(*files, "--source", texts / "missing.en")
     assert missing.exit_code == 1
     assert "missing.en" in missing.stderr
@@ -179,7 +179,7 @@ def test_quiet_prints_only_the_scores(copying_model, texts):
         (["model", "source.en", "reference.de", "--output", "source.en"], "is also an input"),
         (["model", "source.en", "reference.de", "--output", "model"], "cannot write {path}/model"),
         (["model", "source.en", "latin1.de"], "latin1.de, line 1: not valid UTF-8"),
-        (["model", "--test-set", "wmt14x", "--pair", "en-de"], "has no test set wmt14x"),
+        (["model", "--test-set", "wmt14x", "--pair", "en-de"], "has no test set named wmt14x"),
     ],
 )
 def test_errors_are_reported_before_the_first_translation(

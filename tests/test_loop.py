@@ -36,7 +36,7 @@ from mtcli.reporting.events import (
     Stopped,
     Validated,
 )
-from mtcli.training import dataset, loop, open_run, time_budget
+from mtcli.training import dataset, loop, run_settings, time_budget
 from mtcli.training import step as step_module
 from mtcli.training.loop import is_better
 from mtcli.training.optimizers import MovingAverage, swapped_weights
@@ -70,7 +70,7 @@ def of_kind(kind: type, events: list) -> list:
 def estimates(monkeypatch) -> list[int]:
     """Replace the speed measurement with an estimate of 10 steps; return the list of estimates."""
     calls: list[int] = []
-    monkeypatch.setattr(open_run, "estimate_steps", lambda *_: calls.append(10) or 10)
+    monkeypatch.setattr(run_settings, "estimate_steps", lambda *_: calls.append(10) or 10)
     return calls
 
 

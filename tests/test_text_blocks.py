@@ -42,6 +42,7 @@ def in_rows(blocks):
 @example(b"a\nb\n", b"a\nb", True, 3, 10)
 @example(b"a\r\nb\r", b"\na", False, 1, 10)
 @example(b"", b"", False, 3, 10)
+@example(b"a", b"\r\r", False, 3, 10)
 @example(b"a\n" * 20, b"b\n" * 19 + b"\xff\n", False, 4, 3)
 @example("a\n".encode("utf-16"), b"a\n", False, 4, 3)
 @example(b"a\n" + b"b" * 2000, b"a\nb\n", False, 100, 3)

@@ -173,7 +173,7 @@ def check_lengths(hypotheses: Sequence[str], references: Sequence[Sequence[str]]
         if len(lines) != len(hypotheses):
             raise DataError(
                 f"{format_count(len(hypotheses), 'translation')}, but "
-                f"{format_count(len(lines), 'reference')}",
+                f"{format_count(len(lines), 'reference line')}",
                 hint="line N of each reference must be the translation of line N of the source",
             )
     if not hypotheses:

@@ -51,8 +51,6 @@ def _sentence_content(
 ) -> ReportContent:
     """Return report content with sentence scores and attention maps."""
     scores = score_sentences(evaluation)
-    if options.map_lines and not request.models:
-        notify("warning: --map-line has no effect: attention maps require a model")
     lines = _choose_lines(evaluation, scores, options, notify)
     models = request.models if lines else ()
     translators = {i: open_translator(model, request) for i, model in enumerate(models)}
@@ -79,5 +77,5 @@ def _choose_lines(
     for number in options.map_lines:
         if number > n:
             size = format_count(n, "line")
-            notify(f"warning: --map-line {number}: the test set has only {size}")
+            notify(f"warning: ignoring --map-line {number}: the test set has {size}")
     return [*dict.fromkeys(number - 1 for number in options.map_lines if number <= n)]

@@ -51,5 +51,5 @@ def _encoded_lines(content: bytes) -> EncodedLines:
     if not content.isascii():
         content.decode()  # raises `UnicodeDecodeError`, a `ValueError`, if it is not UTF-8
     if not content.endswith(b"\n"):
-        content = content.removesuffix(b"\r") + b"\n"
+        content += b"\n"
     return EncodedLines(content.replace(b"\r\n", b"\n") if b"\r" in content else content)
