@@ -37,7 +37,7 @@ def check_corpus(
     languages: Languages = UNKNOWN_LANGUAGES,
     on_progress: OnProgress = _ignore,
 ) -> Check:
-    """Return the check of a corpus in any format, given as one name or two text files.
+    """Read and analyze a corpus, given as one name or two text files; return the results.
 
     `against` lists test sets whose pairs must not occur in the corpus.
     """
@@ -56,7 +56,7 @@ def read_test_sets(against: Sequence[Sequence[str]], languages: Languages) -> Ov
 
 
 def describe(corpus: CheckedCorpus, analysis: Analysis) -> CheckResult:
-    """Return the result for an analyzed corpus."""
+    """Return the statistics, findings and worst pairs of an analyzed corpus."""
     findings = [
         *_corpus_findings(corpus),
         *_misaligned(corpus.pairs, analysis.misaligned),
