@@ -143,7 +143,7 @@ def attention(
 
 
 def _check_output(path: Path, selection: _Selection) -> None:
-    """Raise an error if mtcli cannot write to `path`, or if `selection` is set for a page."""
+    """Raise an error if mtcli cannot write to `path`, or if `selection` is set for an HTML page."""
     from mtcli.reporting.pages import check_page_path
 
     suffix = path.suffix.lower()

@@ -86,7 +86,7 @@ def _use_plain_text(command: TyperCommand | TyperGroup, formatter: Any) -> None:
 
 
 def print_error(message: str) -> None:
-    """Print `message` to stderr; if several processes fail with the same error, one prints it."""
+    """Print `message` to stderr, only once if several processes fail with the same error."""
     delay_by_rank()
     color = None if os.environ.get("NO_COLOR") else typer.colors.RED
     typer.secho(f"error: {message}", fg=color, err=True)

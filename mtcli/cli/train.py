@@ -332,7 +332,7 @@ def _print_plan(request: "TrainRequest", *, has_corpus: bool) -> None:
 
 
 def _resolve_config(request: "TrainRequest") -> "tuple[Config, list[str]]":
-    """Return the complete configuration, and the lines of the plan if settings were chosen.
+    """Return the complete configuration and the lines of the plan (none if nothing was planned).
 
     Only rank 0 plans. The other processes need only the device until rank 0 sends them its
     configuration.

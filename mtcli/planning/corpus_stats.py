@@ -70,7 +70,7 @@ class CorpusStats:
         return self.source.estimate_pieces(n_merges), self.target.estimate_pieces(n_merges)
 
     def estimate_p99_pieces(self, vocab_size: int) -> int:
-        """Return the estimated 99th percentile of pieces per line; the larger one of both sides."""
+        """Estimate the 99th percentile of pieces per line, for the side where it is larger."""
         sides = zip((self.source, self.target), self.estimate_pieces(vocab_size), strict=True)
         return max(round(side.p99_characters / side.characters * mean) for side, mean in sides)
 

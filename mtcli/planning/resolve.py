@@ -160,7 +160,10 @@ def plan_for(request: TrainRequest, notify: Notify) -> Plan:
 
 @contextmanager
 def _usage_errors() -> Iterator[None]:
-    """Run the block and convert `ConfigError` to `UsageError`: all settings are options."""
+    """Run the block and convert `ConfigError` to `UsageError`.
+
+    All settings in these blocks come from the command line.
+    """
     try:
         yield
     except ConfigError as error:
