@@ -18,7 +18,7 @@ _MIN_LINES = 10  # scores of smaller groups are not meaningful
 class LengthScores:
     """Scores of each system for each group of lines of similar length."""
 
-    metric: str  # key of the scores: "bleu"
+    metric: str  # key of `GroupScore.scores`, such as "bleu"
     label: str  # name of the metric with its parameters: "BLEU", "chrF2"
     side: str  # "source", or "reference" if the source is unknown
     systems: tuple[str, ...]
@@ -46,7 +46,7 @@ def scores_by_length(evaluation: Evaluation, options: MetricOptions) -> LengthSc
 
 
 def length_chart(scores: LengthScores) -> Chart:
-    """Return a chart with one curve per system, without groups that have few lines."""
+    """Return a chart with one curve per system; omit groups with few lines."""
     curves = []
     for name, groups, color in zip(
         short_names(scores.systems), scores.groups, cycle(COLORS), strict=False

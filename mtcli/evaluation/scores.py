@@ -92,7 +92,7 @@ def build_metrics(options: MetricOptions) -> dict[str, Any]:
 def resolve_tokenizer(
     options: MetricOptions, language: str | None
 ) -> tuple[MetricOptions, list[str]]:
-    """Return `options` with the BLEU tokenizer for the target language, and notices to print."""
+    """Return `options` with a BLEU tokenizer for the language if none is set, and notices."""
     if options.tokenize is not None or "bleu" not in options.metrics:
         return options, []
     choice = choose_tokenizer(language)
@@ -173,7 +173,7 @@ def check_lengths(hypotheses: Sequence[str], references: Sequence[Sequence[str]]
         if len(lines) != len(hypotheses):
             raise DataError(
                 f"{format_count(len(hypotheses), 'translation')}, but "
-                f"{format_count(len(lines), 'reference')}",
+                f"{format_count(len(lines), 'reference line')}",
                 hint="line N of each reference must be the translation of line N of the source",
             )
     if not hypotheses:

@@ -60,7 +60,7 @@ def check_tokenizer(name: str) -> None:
     if not is_installed(name):
         raise DataError(
             f"the BLEU tokenizer {name} is not installed",
-            hint=f"{_install_command(name)}, or choose another tokenizer",
+            hint=f"{_install_command(name)}, or choose another tokenizer (--tokenize)",
         )
 
 
