@@ -146,7 +146,7 @@ def _is_done(finished: list[list[Hypothesis]], beams: _Beams, options: SearchOpt
 
 
 def _advance(beams: _Beams, best: _Candidates, has_ended: Tensor, is_active: Tensor) -> _Beams:
-    """Keep the W best candidates that have not ended, and drop sentences that are not active."""
+    """Return the active sentences with their W best candidates that have not ended."""
     beam_size = beams.log_probs.size(1)
     kept = has_ended[is_active].int().argsort(dim=1, stable=True)[:, :beam_size]  # [B, W]
     rows = best.rows[is_active].gather(1, kept).flatten()  # [B*W]

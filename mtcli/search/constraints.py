@@ -1,4 +1,4 @@
-"""Repetition constraints and forced prefixes, defined as in CTranslate2, so that engines agree."""
+"""Repetition constraints and forced prefixes. Both engines use CTranslate2's definitions."""
 
 from dataclasses import dataclass
 
