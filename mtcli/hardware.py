@@ -201,7 +201,7 @@ def _first_gpu(text: str) -> Gpu | None:
 
 
 def choose_device(name: str) -> "torch.device":
-    """Return the torch device `name`; `auto` selects a GPU if available."""
+    """Return the torch device `name`; `auto` selects a GPU if one is available."""
     import torch
 
     if name == "auto":

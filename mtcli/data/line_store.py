@@ -15,10 +15,8 @@ from numpy.typing import NDArray
 from mtcli.data.encoded_lines import EncodedLines
 from mtcli.errors import DataError
 
-_BLOCK_LINES, _BLOCK_CHARACTERS = (
-    10_000,
-    1_000_000,
-)  # block limits; a longer line is a separate block
+# Maximum size of a block. A longer line is a block by itself.
+_BLOCK_LINES, _BLOCK_CHARACTERS = 10_000, 1_000_000
 
 
 class Lines(Sequence[str]):

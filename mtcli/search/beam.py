@@ -97,7 +97,7 @@ def _start(state: State, source: Tensor, beam_size: int, bos: int) -> _Beams:
 
 
 def _expand(logits: Tensor, log_probs: Tensor, options: SearchOptions) -> _Candidates:
-    """Return the 2W best candidates given logits [B*W, V] and beam log-probabilities [B, W]."""
+    """Return each sentence's 2W best candidates, given logits [B*W, V] and `log_probs` [B, W]."""
     beam_size = log_probs.size(1)
     # The best k tokens of each row suffice, so only their logits are normalized.
     row_scores, tokens = logits.topk(min(2 * beam_size, logits.size(-1)), dim=-1)  # [B*W, k]
