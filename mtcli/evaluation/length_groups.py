@@ -70,7 +70,7 @@ def describe_groups(scores: LengthScores) -> str:
     groups = scores.groups[0]
     counts = ", ".join(f"{group.label}: {group.n_lines:,}" for group in groups)
     is_partial = not all(map(_is_large, groups))
-    omitted = f" Groups with fewer than {_MIN_LINES} lines are not scored." if is_partial else ""
+    omitted = f" The chart omits groups with fewer than {_MIN_LINES} lines." if is_partial else ""
     return f"Length of the {scores.side} in words. Lines in each group: {counts}.{omitted}"
 
 

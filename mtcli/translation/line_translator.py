@@ -109,7 +109,7 @@ class LineTranslator:
 
 
 class _Group(Group[list[Translation]]):
-    """Lines to translate together; duplicates are translated only once."""
+    """Lines to translate together. Except in sampling, duplicates are translated only once."""
 
     def __init__(
         self,
