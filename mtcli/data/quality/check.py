@@ -12,7 +12,7 @@ from mtcli.data.quality.segments import Segment
 from mtcli.data.quality.stored_pairs import CheckedCorpus, StoredPairs, read_checked
 
 N_EXAMPLES = 5
-_CONTEXT = 2  # lines before and after the start of a misaligned passage
+_CONTEXT = 2  # lines to show before and after the start of a misaligned passage
 _MAX_PASSAGES = 5  # maximum number of misaligned passages with examples
 
 
@@ -125,7 +125,7 @@ def _describe_segment(segment: Segment, n_pairs: int) -> str:
     direction = "later" if segment.offset > 0 else "earlier"
     missing = "source" if segment.offset > 0 else "target"
     return (
-        f"{place}: the target is {distance} {direction}; "
+        f"{place}: the translations are {distance} {direction}; "
         f"{missing} text may be missing before line {segment.start + 1:,}"
     )
 

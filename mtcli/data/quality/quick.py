@@ -27,7 +27,7 @@ def quick_warnings(corpus: Corpus) -> Iterator[str]:
     warnings = list(_warnings(analysis, rows))
     yield from warnings
     if warnings:
-        yield "for details and a cleaned copy, run mtcli check on the corpus"
+        yield "for details, run mtcli check on the corpus; with --fix, it writes a cleaned copy"
 
 
 def _sample_rows(n_pairs: int) -> NDArray[np.int64]:
