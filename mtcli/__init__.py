@@ -51,7 +51,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> object:
-    """Import a public name on first use, so that `import mtcli` is fast."""
+    """Return a public name, imported on first use so that `import mtcli` is fast."""
     if name not in _MODULES:
         raise AttributeError(f"module 'mtcli' has no attribute {name!r}")
     from importlib import import_module

@@ -1,4 +1,4 @@
-"""Text for counted things, shared by all messages."""
+"""Format numbers with their nouns for messages."""
 
 
 def format_count(number: float, noun: str) -> str:

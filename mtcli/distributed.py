@@ -123,7 +123,7 @@ class Processes:
         return items[self.rank :: self.size]
 
     def merge_slices(self, results: Sequence[T]) -> list[T]:
-        """Gather the results of all processes, in the order that the items had before slicing."""
+        """Return the results of all processes, in the order of the items before `local_slice`."""
         slices = self.gather(list(results))
         n_items = sum(map(len, slices))
         return [slices[i % self.size][i // self.size] for i in range(n_items)]
@@ -131,7 +131,7 @@ class Processes:
 
 SINGLE = Processes()
 
-_STORES: list[Any] = []  # key-value store of the process group
+_STORES: list[Any] = []  # key-value stores; the last one belongs to the current process group
 _WAITS = itertools.count()
 _POLL_SECONDS = 0.05
 
@@ -144,8 +144,9 @@ _GROUPS: list[object] = []
 def unshard(tensor: Tensor) -> Tensor:
     """Return the full tensor if `tensor` is sharded (FSDP), else `tensor` itself.
 
-    All processes must call this function. It avoids `full_tensor`, which in torch 2.13 occasionally
-    crashes with gloo while it waits for other ranks.
+    All processes must call this function. For tensors sharded in dimension 0, it avoids
+    `full_tensor`, which occasionally crashes with gloo in torch 2.13 while it waits for other
+    ranks.
     """
     if not isinstance(tensor, DTensor):
         return tensor

@@ -34,7 +34,7 @@ class ConfigError(MtcliError):
 
 
 class UsageError(ConfigError):
-    """The command line is wrong, whatever the files contain; the exit code is 2."""
+    """The command line is invalid, regardless of the files' contents; the exit code is 2."""
 
 
 class OptionsError(UsageError, ValueError):
@@ -42,11 +42,11 @@ class OptionsError(UsageError, ValueError):
 
 
 class DataError(MtcliError):
-    """A corpus, a tokenizer file or standard input cannot be used."""
+    """A corpus, a test set or other input cannot be used."""
 
 
 class CheckpointError(MtcliError):
-    """A model directory is missing, is incomplete, or has an incompatible version."""
+    """A model directory or one of its files cannot be read, written or used."""
 
 
 class EngineError(MtcliError):

@@ -15,7 +15,7 @@ _SAFETENSORS_PARTIAL = re.compile(r"\.tmp\w{6}")  # temporary files of safetenso
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """Run the block with a temporary file that atomically replaces `path` on exit.
+    """Run the block with a temporary file that atomically replaces `path` if the block succeeds.
 
     The temporary file is new and has a random name, so that an existing symbolic link in the
     directory cannot redirect the write.

@@ -38,7 +38,7 @@ _MEBIBYTE = 2**20
 _CPU_INFO = Path("/proc/cpuinfo")
 _BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16"}
 
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # parameter names of mallopt, from glibc's malloc.h
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # parameters of mallopt, from glibc's malloc.h
 _MMAP_THRESHOLDS = (2**30, 2**25)  # the preferred value, and the maximum in older versions of glibc
 
 
@@ -83,9 +83,9 @@ def usable_cores() -> int:
 
 
 def has_cpu_bfloat16() -> bool:
-    """Return whether torch may use instructions of this CPU for products of bfloat16 matrices.
+    """Return whether torch can multiply bfloat16 matrices with special instructions of this CPU.
 
-    Other CPUs emulate these products, which takes many times as long as in float32. The result is
+    Without these instructions, the products take many times as long as in float32. The result is
     False if the CPU is unknown, or if an environment variable restricts torch or oneDNN.
     """
     isa = os.environ.get("ONEDNN_MAX_CPU_ISA", "ALL").upper()
@@ -153,7 +153,7 @@ def _read(path: Path) -> str:
 
 
 def _measure_gflops() -> float:
-    """Return the highest speed among many short matrix products.
+    """Return the highest speed among many small matrix products, in GFLOPS.
 
     Other processes may slow down some of the products, but not all of them.
     """
@@ -168,7 +168,7 @@ def _measure_gflops() -> float:
 
 
 def _detect_gpu() -> Gpu | None:
-    """Return the first GPU listed by nvidia-smi, or None if torch cannot use it."""
+    """Return the first GPU listed by nvidia-smi, or None if torch can use no GPU."""
     command = shutil.which("nvidia-smi")
     is_hidden = os.environ.get("CUDA_VISIBLE_DEVICES") == ""
     if command is None or is_hidden or "+cpu" in _torch_version():
@@ -187,7 +187,7 @@ def _detect_gpu() -> Gpu | None:
 
 
 def _torch_version() -> str:
-    """Return the version of torch, which ends with +cpu if it was built without CUDA."""
+    """Return the version of torch, which ends in +cpu for builds without CUDA; "" if missing."""
     try:
         return version("torch")
     except PackageNotFoundError:
@@ -195,13 +195,13 @@ def _torch_version() -> str:
 
 
 def _first_gpu(text: str) -> Gpu | None:
-    """Parse the first line of nvidia-smi's output, such as `NVIDIA A100-SXM4-40GB, 40960`."""
+    """Return the first GPU in nvidia-smi's output (`NVIDIA A100-SXM4-40GB, 40960`), or None."""
     name, _, memory = text.partition("\n")[0].rpartition(",")
     return Gpu(name.strip(), int(memory) * _MEBIBYTE) if memory.strip().isdigit() else None
 
 
 def choose_device(name: str) -> "torch.device":
-    """Return the torch device `name`; `auto` selects a GPU if available."""
+    """Return the torch device `name`; `auto` selects a GPU if one is available."""
     import torch
 
     if name == "auto":
@@ -223,12 +223,15 @@ def tuned_allocator() -> Iterator[None]:
     """Run the block with CPU settings for fast training: keep freed memory, flush denormals to 0.
 
     By default, glibc returns large buffers to the kernel when they are freed. The kernel clears
-    them when they are allocated again, which takes 10% of the time of a training step. oneDNN keeps
-    up to 1,024 compiled bfloat16 kernels of about 1 MB each; a step needs only a few dozen.
+    them when they are allocated again, which takes 10% of the time of a training step.
+
+    oneDNN's cache of compiled primitives is limited to 32 entries, unless the user has set its
+    capacity. By default, it keeps up to 1,024 entries of about 1 MB each in bfloat16, but a step
+    needs only a few dozen. The memory settings remain in effect after the block.
     """
     import torch
 
-    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "32")  # read when first used
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "32")  # oneDNN reads it once
 
     if sys.platform == "linux":
         libc = ctypes.CDLL(None)
@@ -243,7 +246,7 @@ def tuned_allocator() -> Iterator[None]:
 
 
 def peak_memory(device: "torch.device") -> int:
-    """Return the peak memory use of a CUDA device, or else of this process, in bytes.
+    """Return the peak memory use in bytes: of a CUDA device, or of this process for other devices.
 
     The result is 0 if the peak is unknown.
     """
@@ -255,7 +258,7 @@ def peak_memory(device: "torch.device") -> int:
 
 
 def reset_peak_memory() -> None:
-    """Reset the peak that `process_peak_memory` returns to the current memory use (Linux only)."""
+    """Reset the result of `process_peak_memory` to the current memory use (Linux only)."""
     with suppress(OSError):  # only Linux has this file
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
 

@@ -58,7 +58,10 @@ class Tokenizer:
 
     @cached_property
     def tags(self) -> tuple[str, ...]:
-        """Control symbols such as <2de>, except <pad>, <s> and </s>; text never contains them."""
+        """Control symbols such as <2de>, except <pad>, <s> and </s>.
+
+        Encoding a text never produces these symbols.
+        """
         symbols = [(i, p) for i, p in enumerate(self.vocabulary) if p[:1] + p[-1:] == "<>"]
         special = astuple(self.special)
         is_control = self._processor.is_control
@@ -86,7 +89,7 @@ class Tokenizer:
     ) -> list[list[int]]:
         """Return the ids of each line, without BOS. This method is thread-safe.
 
-        Lines may be encoded in UTF-8.
+        Lines may be strings or UTF-8 bytes. If `with_eos` is true, EOS is added to each line.
         """
         texts = cast(list[str], list(lines))
         ids = self._processor.encode(texts, num_threads=1, add_eos=with_eos)

@@ -211,7 +211,7 @@ def test_an_analysis_can_be_printed_as_json_and_text():
         "Source length in words",
         "Training frequency of the rarest reference word",
         "Words by training frequency",
-        "Sources that occur in the training corpus",
+        "Occurrence of the source in the training corpus",
         "Exact matches",
         "Documents by chrF: 2",
         "lines per second",

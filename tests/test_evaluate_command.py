@@ -205,7 +205,7 @@ def test_unequal_line_counts_name_the_hypothesis_and_the_reference(texts):
     result = evaluate("--hypothesis", texts / "short.de", texts / "reference.de")
     assert result.exit_code == 1
     assert f"{texts}/short.de has 1 line, but {texts}/reference.de has 4" in result.stderr
-    assert "line N of both files must belong to the same sentence" in result.stderr
+    assert "line N of one file must correspond to line N of the other" in result.stderr
 
 
 def test_an_empty_hypothesis_file_is_reported(texts):

@@ -203,7 +203,7 @@ def test_a_report_stores_all_heads_of_the_first_lines_only(open_page, monkeypatc
     traced = trace([5, 3], FIRST, SECOND)
     assert traced.n_complete["cross"] == 1
     assert "encoder" not in traced.n_complete  # complete
-    assert "only the first chosen lines have all layers and heads: cross-attention 1" in (
+    assert "only some lines have maps of all layers and heads: 1 for cross-attention." in (
         traced.describe_detail()
     )
     assert traced.maps[5][0]["kinds"][0] == everything.maps[5][0]["kinds"][0]
@@ -226,7 +226,7 @@ def test_lines_and_systems_without_attention_have_no_maps():
     assert [*trace([1], FIRST, EngineError("no attention")).maps[1]] == [0]
     traced = trace([1], FIRST, DataError("too long", hint="x"), notify=messages.append)
     assert [*traced.maps[1]] == [0]
-    assert messages == ["warning: no attention map of line 2, runs/second: too long"]
+    assert messages == ["warning: runs/second: no attention map for line 2: too long"]
     assert trace([1], EngineError("no attention")).maps == {}
 
 

@@ -302,7 +302,7 @@ def test_each_rollback_halves_the_learning_rate(tiny_config, tmp_path, monkeypat
 def test_rollbacks_are_limited_and_keep_the_checkpoint(tiny_config, tmp_path, monkeypatch):
     monkeypatch.setattr(step_module, "summed_loss", Diverging(math.nan, range(6, 10**6)))
     with pytest.raises(
-        ConfigError, match="training diverged at step 5: the loss is NaN or infinite"
+        ConfigError, match="training diverged at step 5: the loss or the gradient norm is NaN"
     ):
         run(tiny_config, tmp_path / "run", max_rollbacks=2)
     assert (tmp_path / "run" / "checkpoints" / "step-00000004.safetensors").exists()

@@ -60,7 +60,7 @@ def attention(
         typer.Option(
             metavar="FILE",
             help="Write an interactive page (.html) or a picture (.svg, .png) to this file; an "
-            "existing file must be an earlier one of mtcli.",
+            "existing file is replaced only if mtcli wrote it.",
             show_default="print a text map",
             rich_help_panel=INPUT_OUTPUT,
         ),
@@ -101,7 +101,7 @@ def attention(
             metavar="N",
             min=1,
             help="Head, counted from 1.",
-            show_default="mean of the alignment heads; in other layers, mean of all heads",
+            show_default="mean of the alignment heads; of all heads with --layer or another --kind",
             rich_help_panel=_LAYERS_AND_HEADS,
         ),
     ] = None,
@@ -143,7 +143,7 @@ def attention(
 
 
 def _check_output(path: Path, selection: _Selection) -> None:
-    """Raise an error if `path` has an unsupported suffix or must not be overwritten."""
+    """Raise an error if mtcli cannot write to `path`, or if `selection` is set for an HTML page."""
     from mtcli.reporting.pages import check_page_path
 
     suffix = path.suffix.lower()
@@ -151,7 +151,7 @@ def _check_output(path: Path, selection: _Selection) -> None:
         raise typer.BadParameter(f"--output {path}: the name must end in .html, .svg or .png")
     if suffix == ".html" and not selection.is_default:
         raise typer.BadParameter(
-            "a page contains all layers and heads; omit --kind, --layer and --head"
+            "an HTML page contains all layers and heads; omit --kind, --layer and --head"
         )
     check_page_path(path)
 
@@ -180,7 +180,7 @@ def _maps(
     from mtcli.translation.alignment import compute_attention_maps
 
     if reference is None and selection.is_default:
-        # Unlike `_trace`, this function does not need torch if the engine is CTranslate2.
+        # With CTranslate2, `compute_attention_maps` does not need torch, but `_trace` does.
         return compute_attention_maps(loaded, text, symbols=symbols)
     return [selection.map(part) for part in _trace(loaded, text, reference, symbols).parts]
 

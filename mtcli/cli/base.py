@@ -15,7 +15,7 @@ from mtcli.cli.launcher import delay_by_rank
 from mtcli.errors import Interrupted, MtcliError, UsageError
 
 INTERRUPTED = 130  # exit code after Ctrl-C
-WRONG_USAGE = 2  # exit code, also of Typer's own errors
+WRONG_USAGE = 2  # exit code, the same as for Typer's own errors
 INPUT_OUTPUT = "Input and output"
 _PLAIN_INDENT = 6  # columns
 _MIN_TABLE_WIDTH = 72  # columns; Typer's help table truncates long option names if it is narrower
@@ -60,7 +60,7 @@ class ErrorBoundary(TyperGroup):
         super().format_help(ctx, formatter)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the command list of the plain-text help with full descriptions, unlike Typer."""
+        """Write the command list of the plain-text help; Typer would truncate the descriptions."""
         commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
         rows = [
             (name, (command.help or "").partition("\n")[0]) for name, command in commands if command
@@ -86,7 +86,7 @@ def _use_plain_text(command: TyperCommand | TyperGroup, formatter: Any) -> None:
 
 
 def print_error(message: str) -> None:
-    """Print `message` to stderr; if several processes fail with one error, only one prints it."""
+    """Print `message` to stderr, only once if several processes fail with the same error."""
     delay_by_rank()
     color = None if os.environ.get("NO_COLOR") else typer.colors.RED
     typer.secho(f"error: {message}", fg=color, err=True)

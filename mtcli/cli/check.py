@@ -76,12 +76,14 @@ def check(
     if len(corpus) > 2:
         raise typer.BadParameter("expected SOURCE TARGET or CORPUS")
     if any(not isinstance(parse_corpus(name), str) for name in corpus):
-        raise typer.BadParameter("mtcli check has no corpus options: pass only the names of files")
+        raise typer.BadParameter(
+            "mtcli check has no corpus options: pass only file names or the name of a corpus"
+        )
     languages = Languages(source_lang, target_lang)
     if report:
         check_page_path(report)
     if fix:
-        # If the output files are invalid, fail before the slow check of the corpus.
+        # If the output files exist or have invalid names, fail before the slow check of the corpus.
         output_files(fix, find_languages(CorpusSource.parse(corpus), languages))
     with _progress(is_visible=not quiet) as on_progress:
         checked = check_corpus(

@@ -32,10 +32,10 @@ def dev_corpora(files: tuple[Path, Path] | None, names: Sequence[str]) -> Any:
 
 
 def parse_corpus(text: str) -> Any:
-    """Return the name of a corpus, or the mapping in a text such as {corpus: NAME, to: de}.
+    """Return `text` if it is a corpus name, or parse a mapping such as {corpus: NAME, to: de}.
 
-    Raise `UsageError` if the text starts like a mapping, but is not one with a corpus. A name such
-    as {train.en,train.de} is not a mapping.
+    Raise `UsageError` if `text` is a list, or if it starts like a mapping but is not a mapping with
+    the key `corpus`. {train.en,train.de} is a name, not a mapping.
     """
     if _LIST.fullmatch(text):
         raise UsageError(

@@ -228,9 +228,11 @@ def _check_usage(inputs: _Inputs, named: _TestSetOptions, trials: int | None) ->
 
 
 def _check_source(source: Path | None, inputs: _Inputs, named: _TestSetOptions) -> None:
-    """Raise `BadParameter` if the test set has its own source."""
+    """Raise `BadParameter` if --source is set, but the test set has its own source."""
     if source and not inputs.hypotheses:
-        raise typer.BadParameter("--source requires --hypothesis; MODEL is followed by SOURCE")
+        raise typer.BadParameter(
+            "--source requires --hypothesis; with MODEL, pass SOURCE as the second argument"
+        )
     if source and named.test_set:
         raise typer.BadParameter("--source and --test-set are mutually exclusive")
 
@@ -276,7 +278,7 @@ def _named(options: _TestSetOptions, inputs: _Inputs) -> "NamedTestSet":
 
 
 def make_listener(*, is_quiet: bool) -> "Listener":
-    """Return a listener that prints messages and progress to stderr."""
+    """Return a listener that prints messages and progress to stderr, or nothing if `is_quiet`."""
     from mtcli.evaluation.request import Listener
 
     return Listener(

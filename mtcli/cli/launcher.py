@@ -20,7 +20,7 @@ from mtcli.signals import handle_signals
 Processes = list[subprocess.Popen[bytes]]
 
 _POLL_SECONDS = 0.05
-_GRACE_SECONDS = 10.0  # time for the other processes to exit after a signal
+_GRACE_SECONDS = 10.0  # time for the other processes to exit after one was stopped by a signal
 _SECONDS_PER_RANK, _MAX_DELAY_SECONDS = 2.0, 20.0
 
 
@@ -118,11 +118,11 @@ def _kill(processes: Processes) -> None:
 
 @contextmanager
 def reserve_port() -> Iterator[int]:
-    """Run the block with a port that the system does not assign to other programs.
+    """Run the block with a free port on which rank 0 can listen.
 
     On Linux, a bound socket that does not listen reserves the port, and rank 0 can still listen on
-    it. On other systems, rank 0 could not listen on the reserved port. It is therefore released,
-    and another program might take it.
+    it. On other systems, rank 0 could not listen on a reserved port. The port is therefore
+    released, and another program might take it.
     """
     with socket.socket() as holder:
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

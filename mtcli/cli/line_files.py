@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def open_output(path: Path | None, inputs: Iterable[IO[bytes] | Path]) -> "Output":
-    """Open `path` for writing, or standard output if it is None; never overwrite an input."""
+    """Open `path` (None: standard output) for writing; raise `DataError` if it is also an input."""
     from mtcli.translation.stream_io import Output
 
     if path is None:
@@ -38,7 +38,7 @@ def open_file(path: Path, mode: str) -> IO[bytes]:
     try:
         return path.open(mode)
     except OSError as error:
+        advice = "; to translate a sentence, pipe it to standard input" if mode == "rb" else ""
         raise DataError(
-            f"cannot open {path}: {error.strerror}",
-            hint="check the file name; to translate a sentence, pipe it to standard input",
+            f"cannot open {path}: {error.strerror}", hint=f"check the file name{advice}"
         ) from error

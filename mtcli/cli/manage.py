@@ -39,7 +39,7 @@ def export(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Write the export to this new directory.",
+            help="Write the export to this directory, which must be new or empty.",
             show_default="MODEL/ctranslate2",
             rich_help_panel=INPUT_OUTPUT,
         ),

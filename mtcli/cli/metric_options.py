@@ -57,7 +57,8 @@ AnalysisFlag = Annotated[
     bool,
     typer.Option(
         "--analysis",
-        help="Add tables of problems, lost numbers and names, and scores by length and frequency.",
+        help="Add tables of problems, missing numbers and names, and scores by sentence length and "
+        "word frequency.",
         rich_help_panel=ANALYSIS,
     ),
 ]
@@ -118,8 +119,8 @@ OrigLang = Annotated[
     str | None,
     typer.Option(
         metavar="CODE",
-        help="Use only the documents of --test-set that were originally written in this language; "
-        "non-CODE excludes them.",
+        help="Use only the documents of --test-set that were originally written in this language, "
+        "such as de; non-de excludes them.",
         show_default="all documents",
         rich_help_panel=TEST_SET,
     ),
@@ -150,7 +151,7 @@ Tokenize = Annotated[
     typer.Option(
         metavar="NAME",
         help=f"BLEU tokenizer: {format_choices(BLEU_TOKENIZERS)}.",
-        show_default="chosen by target language",
+        show_default="depends on the target language",
         autocompletion=complete(BLEU_TOKENIZERS),
         rich_help_panel=METRICS,
     ),

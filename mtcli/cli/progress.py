@@ -38,7 +38,7 @@ def can_show_bar(inputs: Sequence[IO[bytes]], output: IO[bytes]) -> bool:
 def progress_bar(progress: "Progress", *, is_visible: bool = True) -> Iterator[None]:
     """Run the block with a bar on stderr that shows `progress`, then clear the bar.
 
-    If stderr is not a terminal but, for example, a log file, there is no bar.
+    There is no bar if `is_visible` is false, or if stderr is not a terminal that can show one.
     """
     if not (is_visible and _is_terminal(sys.stderr)) or os.environ.get("TERM") == "dumb":
         yield

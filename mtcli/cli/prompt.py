@@ -51,7 +51,7 @@ def run_prompt(translator: Translator, options: SearchOptions) -> None:
 
 
 def handle_line(translator: Translator, line: str, options: SearchOptions) -> Response:
-    """Translate `line`, or run it if it is a command such as `:beam 5`."""
+    """Return the response to `line`: its translation, or the result of a command like `:beam 5`."""
     if not line.strip():
         return Response([], options)
     if not line.strip().startswith(":"):

@@ -15,7 +15,8 @@ Report = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="Write an HTML report to this file; an existing file must be an earlier report.",
+        help="Write an HTML report to this file; an existing file is replaced only if mtcli "
+        "wrote it.",
         show_default="not written",
         rich_help_panel=INPUT_OUTPUT,
     ),

@@ -120,9 +120,9 @@ def score(
 ) -> None:
     """Compute the log-probability of given translations: one output line per pair.
 
-    A score is the sum of the log-probabilities (natural logarithm) of all
-    target tokens, including EOS. The totals, which include the perplexity, are
-    printed to standard error.
+    By default, a score is the sum of the log-probabilities (natural logarithm)
+    of all target tokens, including EOS. The totals, which include the
+    perplexity, are printed to standard error.
     """
     from mtcli.data.formats import open_corpus
     from mtcli.translation.engines import open_engine
@@ -187,7 +187,7 @@ class _OutputLines:
 def _score(
     scorer: "PairScorer", pairs: "Iterable[Pair]", lines: _OutputLines, *, has_bar: bool
 ) -> "ScoreTotals":
-    """Score all pairs, write one line for each, and return the totals."""
+    """Score all pairs, write them to `lines`, and return the totals."""
     from mtcli.translation.scoring import ScoreTotals, score_stream, total_scores
     from mtcli.translation.stream import Progress
 

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from mtcli.config.load import Setting
 
 
-# Settings that have arguments or options, with their names in error messages.
+# Settings that are arguments or options of `mtcli train`, and their names in error messages.
 _OPTIONS = {
     "data.train": "training corpus",
     "data.dev": "dev set",
@@ -34,9 +34,10 @@ def command_settings(
 
 
 def recipe_settings(path: Path | None, settings: "Sequence[Setting]") -> "list[Setting]":
-    """Return the setting that removes a recipe's dev set if the user specifies another corpus.
+    """Return a list with the setting that removes the recipe's dev set, or an empty list.
 
-    Raise `DataError` if the user specifies no corpus and the recipe's corpus is missing.
+    The dev set is removed if the user specifies another training corpus. Raise `DataError` if the
+    user specifies none and the recipe's corpus is missing.
     """
     from mtcli.config.recipes import recipe_at
 

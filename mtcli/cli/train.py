@@ -234,7 +234,7 @@ def train(
 
 
 def _check_has_corpus(out: Path, file: Path | None, settings: "Sequence[Setting]") -> None:
-    """Raise `BadParameter` if no option, config or run to resume can contain the corpus."""
+    """Raise `BadParameter` if there is no training corpus, no config and no run to resume."""
     from mtcli.model_dir.directory import is_run
 
     is_named = any(key in ("data", "data.train") for key, _ in settings)
@@ -272,7 +272,7 @@ def _on_reading(display: "TolerantDisplay") -> "Callable[[int, float | None], No
 
 
 def _print_result(result: "Finished | Stopped", request: "TrainRequest") -> None:
-    """Print the score of a finished run, or exit with the signal's code if the run was stopped."""
+    """Print the score of a finished run, or exit if a signal or --stop-after stopped the run."""
     from mtcli.distributed import is_first_process
     from mtcli.reporting.events import Stopped
 
@@ -303,7 +303,9 @@ def _print_plan(request: "TrainRequest", *, has_corpus: bool) -> None:
     from mtcli.training.preview import preview_data
 
     if not has_corpus:
-        typer.echo("no corpus is given: the plan assumes a corpus the size of WMT 2014", err=True)
+        typer.echo(
+            "the corpus is missing: the plan assumes a corpus the size of WMT 2014", err=True
+        )
         plan = plan_without_corpus(request)
         if not request.is_fresh:
             check_settings(request.out, plan.config)
@@ -325,12 +327,12 @@ def _print_plan(request: "TrainRequest", *, has_corpus: bool) -> None:
     for line in plan_lines(plan):
         typer.echo(line)
     for text in preview.notices:
-        if text.removeprefix("training: ") not in notices:  # the planner has already printed it
+        if text.removeprefix("training: ") not in notices:  # skip notices that the planner printed
             typer.echo(text, err=True)
 
 
 def _resolve_config(request: "TrainRequest") -> "tuple[Config, list[str]]":
-    """Return the complete configuration and a description of the automatic choices.
+    """Return the complete configuration and the lines of the plan (none if nothing was planned).
 
     Only rank 0 plans. The other processes need only the device until rank 0 sends them its
     configuration.

@@ -11,7 +11,7 @@ from mtcli.errors import MtcliError, OptionsError
 
 
 def reject_options(typed: Mapping[str, Any], required: str) -> None:
-    """Raise `BadParameter` if the user typed an option, which would have no effect."""
+    """Raise `BadParameter` if an option is set (not None) that has no effect without `required`."""
     names = [option_name(name) for name, value in typed.items() if value is not None]
     if names:
         verb = "requires" if len(names) == 1 else "require"

@@ -47,7 +47,7 @@ class CorpusEntry(Section):
     name: str | None = Field(None, min_length=1, pattern=r"^[^\n\r\t]+$")
     """Name to show in messages. Entries in `data.dev` with the same name form one dev set."""
     weight: Float = Field(1.0, gt=0, le=1_000)
-    """Number of times that an epoch contains each pair of the corpus."""
+    """Average number of times that an epoch contains each pair of the corpus."""
     tag: Annotated[str, AfterValidator(check_tag)] | None = None
     """Tag of the corpus. For example, bt puts the symbol <bt> before every source."""
     to: Code | None = None

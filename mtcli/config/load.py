@@ -30,7 +30,7 @@ class CommandLineSetting(tuple[str, Any]):
 
 
 def load_config(path: Path | None, settings: Iterable[Setting] = ()) -> Config:
-    """Read `path` (None: defaults only), apply `settings` in order, and validate the result."""
+    """Return the configuration in `path` (None: defaults only) with `settings` applied in order."""
     tree = read_sections(path) if path else {}
     return _validate_with(tree, list(settings), origin=str(path) if path else None)
 
@@ -51,7 +51,7 @@ def read_sections(path: Path) -> dict[str, Any]:
 
 
 def with_saved_defaults(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `tree`, from a model's config.yaml, with the settings that formats 1 and 2 lack.
+    """Return `tree` with the settings that a model's config.yaml lacks in formats 1 and 2.
 
     Runs in these formats had no filters and used the BLEU tokenizer 13a for all languages.
     """
@@ -207,7 +207,7 @@ def _read(path: Path) -> Any:
 
 
 def parse_yaml(text: str, *, origin: str) -> Any:
-    """Return the value of a YAML text; error messages name its `origin`."""
+    """Parse YAML and return the value; raise `ConfigError`, naming `origin`, if it is invalid."""
     try:
         return yaml.safe_load(text)
     except YAML_ERRORS as error:

@@ -39,7 +39,7 @@ class MetricOptions:
     """Metrics to compute, and the options that change their scores and signatures."""
 
     metrics: tuple[str, ...] = DEFAULT_METRICS
-    tokenize: str | None = None  # BLEU tokenizer; None: chosen by target language
+    tokenize: str | None = None  # BLEU tokenizer; None: depends on the target language
     lowercase: bool = False  # for BLEU and chrF; TER ignores case by default
     smooth_method: str = "exp"
     smooth_value: float | None = None  # for floor and add-k; None: sacreBLEU's default

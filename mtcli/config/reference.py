@@ -46,7 +46,7 @@ def _keys(section: Section) -> Iterator[str]:
     values = section.model_dump(mode="json")
     for key, field in type(section).model_fields.items():
         yield from _comment(field.description or "", "  ")
-        # PyYAML ends a document that is a single scalar with "...".
+        # After a single scalar, PyYAML writes the end-of-document marker "...".
         value = yaml.safe_dump(values[key], default_flow_style=True).removesuffix("...\n")
         yield f"  {key}: {value.strip()}\n"
 

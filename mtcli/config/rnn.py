@@ -84,7 +84,7 @@ class RnnConfig(ModelConfig):
     ) -> dict[str, int]:
         """Return the settings for a model of about the given size.
 
-        The model has half as many layers as a transformer, because recurrent layers are larger.
+        The model has half of the given layers: recurrent layers are larger than transformer layers.
         """
         return {
             "d_model": width,

@@ -102,7 +102,7 @@ def _check(name: str, value: Any, limits: Limits) -> None:
 
 
 def check_number(name: str, value: Any, limits: Limits, *, is_integer: bool) -> None:
-    """Raise `OptionsError` if `value` is not a number (or integer) within `limits`."""
+    """Raise `OptionsError` if `value` has the wrong type or is outside `limits`."""
     kind = Integral if is_integer else Real
     is_number = isinstance(value, kind) and not isinstance(value, bool)
     if not is_number:
@@ -118,7 +118,7 @@ def _round_up_to_eight(number: float) -> int:
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """Options of the engine, which executes a model."""
+    """Options of the engine that runs the model."""
 
     engine: str = "auto"
     device: str = "auto"

@@ -75,8 +75,8 @@ class DataConfig(Section):
     """Probability of replacing an input piece of the encoder or decoder with the unknown piece."""
     streaming: bool = False
     """Train directly from the corpus, without counting or storing its pairs. Pairs are shuffled
-    only within blocks, and the first pairs become the dev set. Requires `train.steps` or
-    `train.minutes`."""
+    only within blocks. If `dev` is null, the first pairs become the dev set. Requires
+    `train.steps` or `train.minutes`."""
 
     @field_validator("train")
     @classmethod
@@ -142,8 +142,8 @@ class TokenizerConfig(Section):
     byte_fallback: bool = True
     """Encode characters outside the vocabulary as bytes instead of the unknown piece."""
     character_coverage: Float = Field(0.9995, ge=0.98, le=1)
-    """Share of the characters in the training data that the vocabulary covers. Rarer characters
-    fall back to bytes."""
+    """Share of the characters in the training data that the vocabulary covers. `byte_fallback`
+    determines how the rest is encoded."""
     normalization: Literal["nmt_nfkc", "nfkc", "identity"] = "nmt_nfkc"
     """SentencePiece normalization rule, applied before tokenization."""
     sample_lines: Int = Field(200_000, gt=0)
@@ -157,7 +157,8 @@ class TrainConfig(Section):
     """Optimization, validation and checkpoints."""
 
     seed: Int = Field(1, ge=0, lt=2**63)
-    """Random seed. The trained weights depend only on the data, the settings and the seed."""
+    """Random seed. On the same machine, with the same number of threads, the trained weights depend
+    only on the data, the settings and the seed."""
     device: str = "auto"
     """Device: auto, cpu, mps, cuda or cuda:N. auto selects a GPU if one is available."""
     steps: Int = Field(1_500, gt=0)
@@ -205,8 +206,8 @@ class TrainConfig(Section):
     """Dev metric that selects the best weights and that `patience` monitors. Validation computes
     BLEU, chrF and this metric."""
     bleu_tokenizer: str | None = None
-    """BLEU tokenizer for validation, by its sacreBLEU name. null: chosen by target language; 13a
-    for languages with spaces between words."""
+    """BLEU tokenizer for validation, by its sacreBLEU name. null: depends on the target
+    language; 13a for languages with spaces between words."""
     dev_rule: Literal["mean", "worst", "first"] = "mean"
     """With several dev sets, the score that selects the weights. mean: mean of all sets; worst: the
     lowest score (the highest loss); first: the score of the first set."""
@@ -301,7 +302,7 @@ class Config(Section):
     search: SearchConfig = SearchConfig()
 
     def cpu_precision(self, *, has_bfloat16: bool) -> Precision:
-        """Return the precision of training on a CPU that has, or lacks, bfloat16 instructions."""
+        """Return the precision for training on a CPU with or without bfloat16 instructions."""
         if self.train.precision != "auto":
             return self.train.precision
         return "bfloat16" if has_bfloat16 and self.model.has_cpu_bfloat16_kernels else "float32"

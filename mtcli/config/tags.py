@@ -30,7 +30,7 @@ def check_tag(name: str) -> str:
     """Return `name`; raise `ValueError` if it cannot be a tag."""
     if not _TAG.fullmatch(name) or name in _RESERVED:
         raise ValueError(
-            f"must be a letter followed by letters, digits, _ or -, and not "
+            f"must be a letter followed by up to 31 letters, digits, _ or -, and not "
             f"{', '.join(_RESERVED)} (got {name!r})"
         )
     return name

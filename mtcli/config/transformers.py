@@ -77,7 +77,7 @@ class AttentionConfig(ModelConfig):
         return [2.0 ** (-8 * head / self.n_heads) for head in range(1, self.n_heads + 1)]
 
     def _describe(self) -> str:
-        """Return the width, the number of heads and all options that differ from the defaults."""
+        """Return the width, the number of heads and the main non-default options as text."""
         heads = format_count(self.n_heads, "head")
         options = {
             f"positions: {self.positions}": self.positions != "sinusoidal",
@@ -167,9 +167,9 @@ class TransformerConfig(AttentionConfig):
 
     @property
     def default_alignment_heads(self) -> AlignmentHeads:
-        """Heads whose mean cross-attention gives the alignment: all heads of the last layer.
+        """Heads that give the alignment by default: all heads of the last decoder layer.
 
-        In the demo model and two Multi30k models, the last layer agrees best with IBM Model 1.
+        In the demo model and two Multi30k models, this layer agrees best with IBM Model 1.
         """
         return AlignmentHeads(self.n_decoder_layers - 1, tuple(range(self.n_heads)))
 
@@ -192,7 +192,7 @@ class TransformerConfig(AttentionConfig):
         return f"{self.arch}, {layers}, {self._describe()}"
 
     def linear_groups(self) -> list[LinearGroup]:
-        """Return all linear layers except the embeddings and the output layer."""
+        """Return the linear layers between the embeddings and the output layer."""
         n_encoder, n_decoder = self.n_encoder_layers, self.n_decoder_layers
         return [
             *self._attention(("source",), ("source",), n_encoder),
@@ -247,7 +247,7 @@ class DecoderOnlyConfig(AttentionConfig):
     itself and the previous ones."""
     loss_on: Literal["target", "both"] = "target"
     """Tokens that count toward the loss: target tokens, or source and target tokens. both requires
-    source_attention=causal."""
+    source_attention=causal and tied_embeddings=all."""
 
     @property
     def n_positions(self) -> int | None:
@@ -259,7 +259,7 @@ class DecoderOnlyConfig(AttentionConfig):
 
     @property
     def default_alignment_heads(self) -> AlignmentHeads:
-        """Heads whose mean attention to the source gives the alignment: second-to-last layer."""
+        """Heads that give the alignment by default: all heads of the second-to-last layer."""
         return AlignmentHeads(max(0, self.n_layers - 2), tuple(range(self.n_heads)))
 
     @property
@@ -284,7 +284,7 @@ class DecoderOnlyConfig(AttentionConfig):
         return f"{self.arch}, {causal}{layers}, {self._describe()}"
 
     def linear_groups(self) -> list[LinearGroup]:
-        """Return all linear layers except the embeddings and the output layer."""
+        """Return the linear layers between the embeddings and the output layer."""
         both: tuple[Side, ...] = ("source", "target")
         return [
             *self._attention(both, both, self.n_layers),

@@ -1,4 +1,4 @@
-"""Texts for values that pydantic refuses."""
+"""Error messages for values that pydantic rejects."""
 
 import re
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ _EXPECTED = {
 
 
 def explain_value(details: Mapping[str, Any]) -> str:
-    """Return the reason why pydantic refuses a value: `must be greater than 0 (got -1)`."""
+    """Return why pydantic rejects a value, such as "must be greater than 0 (got -1)"."""
     message, got = str(details["msg"]), details.get("input")
     if not message.startswith(_PREFIX):
         return f"{message} (got {got!r})"

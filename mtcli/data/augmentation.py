@@ -1,8 +1,8 @@
 """Data augmentation: subword regularization and word dropout.
 
 SentencePiece can also sample segmentations. Since version 0.2.2, however, its samples differ
-between processes even with the same seed, so runs would not be reproducible. The algorithms in this
-module work word by word, because no piece extends across a word boundary.
+between processes even with the same seed, so runs would not be reproducible. This module therefore
+samples the segmentations itself, word by word, because no piece extends across a word boundary.
 """
 
 import math
@@ -95,7 +95,7 @@ class SubwordSampler:
     def _sample_row(self, row: Sequence[int], uniform: Uniform) -> list[int]:
         sample: list[int] = []
         for word in self._words(row):
-            if all(self._is_plain[i] for i in word):  # keep tags and words with byte pieces
+            if all(self._is_plain[i] for i in word):  # do not resample tags or byte pieces
                 text = "".join(self._pieces[i] for i in word)
                 word = self._sampler.segment(text, uniform) or word
             sample += word
@@ -123,7 +123,7 @@ class BpeDropout:
         self._scores = {piece: tokenizer.score(i) for piece, i in self._ids.items()}
 
     def segment(self, word: str, uniform: Uniform) -> list[int] | None:
-        """Return the piece ids of `word`, or None if a character is not in the vocabulary."""
+        """Return sampled piece ids for `word`, or None if a character is not in the vocabulary."""
         symbols = list(word)
         while len(symbols) > 1:
             best, best_index = -math.inf, -1
@@ -154,7 +154,7 @@ class UnigramSampling:
         self._lattices: dict[str, list[list[Edge]]] = {}
 
     def segment(self, word: str, uniform: Uniform) -> list[int] | None:
-        """Return the piece ids of `word`, or None if a character is not in the vocabulary."""
+        """Return sampled piece ids for `word`, or None if a character is not in the vocabulary."""
         lattice = self._lattices.get(word)
         if lattice is None:
             lattice = self._build_lattice(word)

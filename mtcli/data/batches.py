@@ -46,7 +46,7 @@ class Batch:
         return self._with_tensors(*(tensor.pin_memory() for tensor in self._tensors()))
 
     def micro_batch(self, index: int, n: int) -> "Batch":
-        """Return every n-th pair, starting at `index`.
+        """Return a batch with every n-th pair, starting at `index`.
 
         The gradients of all n parts add up to the gradient of the batch.
         """
@@ -165,7 +165,8 @@ class BatchStream:
         return self._local_batches([(corpus, rows, self.seed)] * self.n_batches)[0]
 
     def _plan(self, corpus: EncodedCorpus, position: DataPosition) -> BatchPlan:
-        # Do not add block 0 to the seed, so that runs of versions without blocks can be resumed.
+        # Do not add block 0 to the seed, so that runs of earlier versions, which had no blocks, can
+        # be resumed.
         block = [position.block] if position.block else []
         random = np.random.default_rng([self.seed, position.epoch, *block])
         rows = self.mixture.rows(position.epoch) if self.mixture else None
@@ -184,9 +185,9 @@ class BatchStream:
     def _local_batches(self, planned: list[PlannedBatch]) -> list[Batch]:
         """Return the batches for this process: entire batches, or a part of each batch.
 
-        If the batches can be divided equally, each process gets entire batches. Otherwise, it gets
-        every n-th pair of each batch. The pairs are sorted by length, so this balances the work.
-        If a batch has fewer pairs than there are processes, some processes get a pair without
+        If the batches can be divided equally, each process gets entire batches. Otherwise, each of
+        n processes gets every n-th pair of each batch. The pairs are sorted by length, so this
+        balances the work. If a batch has fewer than n pairs, some processes get a pair without
         labels, because every process must take part in the gradient all-reduce.
         """
         rank, size = self.shard.rank, self.shard.size
@@ -276,7 +277,7 @@ def _split_by_budget(corpus: EncodedCorpus, order: Rows, budget: int) -> Rows:
     sources, targets = corpus.source.lengths()[order], corpus.target.lengths()[order]
     starts = [0]
     while (start := starts[-1]) < len(order):
-        # Upper bound: the number of pairs that fit if every source has one token.
+        # No more pairs fit, even if every source has only one token.
         end = start + max(1, budget // (int(targets[start]) + 1))
         longest = np.maximum.accumulate(sources[start:end]) + targets[start:end]
         sizes = longest.astype(np.int64) * np.arange(1, len(longest) + 1)

@@ -80,7 +80,7 @@ class DataCache:
         self._remove(self._path(key) for key in keys)
 
     def remove_all(self, *, keep: Iterable[str] = ()) -> None:
-        """Remove all entries except those for `keep`, then the directory if it is empty."""
+        """Remove all entries whose keys are not in `keep`, then the directory if it is empty."""
         kept = {self._path(key) for key in keep}
         names = (f"{_PREFIX}*", f".{_PREFIX}*{_PARTIAL}")
         found = [path for name in names for path in self.directory.glob(name)]
@@ -89,11 +89,11 @@ class DataCache:
     def _remove(self, paths: Iterable[Path]) -> None:
         for path in paths:
             shutil.rmtree(path, ignore_errors=True)
-        with suppress(OSError):  # the directory still contains other entries
+        with suppress(OSError):  # the directory may contain other entries
             self.directory.rmdir()
 
     def remove_abandoned(self) -> None:
-        """Remove partial entries that a killed process left behind."""
+        """Remove partial entries older than a day, which a killed process probably left behind."""
         with suppress(OSError):
             for path in list(self.directory.glob(f".{_PREFIX}*{_PARTIAL}")):
                 if time.time() - path.stat().st_mtime > _ABANDONED_SECONDS:
@@ -120,7 +120,7 @@ class DataCache:
 
 
 def cache_key(*parts: object) -> str:
-    """Return a hash of `parts`, which must be serializable as JSON."""
+    """Return a hash of the cache version and `parts`, which must be serializable as JSON."""
     return hashlib.sha256(json.dumps([_VERSION, *parts]).encode()).hexdigest()
 
 

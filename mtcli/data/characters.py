@@ -30,8 +30,8 @@ _SCRIPT_WORDS = {script.upper(): script for script in SCRIPTS} | {
 # Characters that Windows-1252 and Latin-1 assign to the bytes 0x80 to 0xBF. In UTF-8, these are
 # continuation bytes.
 _CONTINUATION = "\x80-\xbf€‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ"
-# The subset of these characters that do not follow a letter in intact text. It excludes quotes,
-# dashes, ellipses and spaces.
+# The same characters, except those that may follow a letter in intact text, such as quotes, dashes,
+# ellipses and spaces.
 _UNNATURAL = "\x80-\x84\x86-\x9f¡-ª¬-¶¸-º¼-¿€ƒ†‡ˆ‰ŠŒŽ•˜™šœžŸ"
 _DAMAGED = re.compile(
     "\N{REPLACEMENT CHARACTER}"
@@ -54,7 +54,7 @@ def is_letter(character: str) -> bool:
 
 @cache
 def script_of(character: str) -> str | None:
-    """Return the script of a letter, one of `SCRIPTS`, or None for other characters."""
+    """Return the script of a letter; None for other characters or if it is not in `SCRIPTS`."""
     if not is_letter(character):
         return None
     words = unicodedata.name(character, "").split()[:3]
@@ -74,8 +74,9 @@ class _Letters(dict[int, str]):
     def __missing__(self, code: int) -> str:
         character = chr(code)
         lower = character.lower()
-        # Keep İ, whose lowercase form has two characters. Also keep the Kelvin sign: it has three
-        # bytes in UTF-8, but its lowercase form k has one, so `letter_sums` would differ.
+        # Do not lowercase İ, because its lowercase form has two characters. Do not lowercase the
+        # Kelvin sign either: it has three bytes in UTF-8, but its lowercase form k has one, so
+        # `letter_sums` would differ.
         lower = lower if len(lower) == 1 and character != "\N{KELVIN SIGN}" else character
         self[code] = lower if is_letter(character) else ""
         return self[code]
@@ -97,7 +98,7 @@ def count_words(line: str) -> float:
 
 
 def is_damaged(line: str) -> bool:
-    """Return whether a line contains U+FFFD, or UTF-8 decoded as Latin-1 or Windows-1252."""
+    """Return whether a line contains U+FFFD, or UTF-8 text decoded as Latin-1 or Windows-1252."""
     if line.isascii():
         return False
     return bool(_DAMAGED.search(line)) or (bool(_SUSPICIOUS.search(line)) and _is_recoded(line))

@@ -196,6 +196,7 @@ def decompress(
     """Return a reader that decompresses the data from `read`; closing it closes `files`.
 
     `label` names the data in error messages. `kind` is the format that `read` itself decompresses.
+    If `is_stream` is true, closing the reader has no effect.
     """
     reader_class = _StreamReader if is_stream else DecompressedReader
     inner = reader_class(_FullReads(read, files, label, kind))

@@ -108,7 +108,7 @@ class Corpus:
 
     @property
     def has_directions(self) -> bool:
-        """Whether the pairs have more than one direction."""
+        """Whether the pairs have more than one translation direction."""
         return len({(entry.to, entry.is_reversed) for entry in self.entries}) > 1
 
     @property
@@ -227,7 +227,7 @@ class _Counts:
     n_same: int = 0
 
     def notices(self) -> list[str]:
-        """Return messages about blank pairs and pairs with the same text on both sides."""
+        """Return messages about blank pairs, and about identical sides if most pairs have them."""
         notices = []
         if self.n_blank:
             dropped = f"dropped {self.n_blank:,} of {format_count(self.n_pairs, 'pair')}"
@@ -252,7 +252,7 @@ def _is_plain(opened: OpenedCorpus) -> bool:
 def _drop_blank(
     sources: EncodedLines, targets: EncodedLines, counts: _Counts
 ) -> tuple[EncodedLines, EncodedLines]:
-    """Return the pairs of a block in which neither side is blank."""
+    """Return the pairs of a block in which neither side is blank; update `counts`."""
     counts.n_pairs += len(sources)
     if rows := sorted({*sources.blank_rows(), *targets.blank_rows()}):
         counts.n_blank += len(rows)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from mtcli.tokenizer import replace_surrogates
 
-# First two bytes of spaces that are not ASCII, in UTF-8.
+# First two bytes of all non-ASCII spaces in UTF-8.
 _WIDE_SPACES = np.array([0xC285, 0xC2A0, 0xE19A, 0xE280, 0xE281, 0xE380], np.uint16)
 
 
@@ -80,11 +80,11 @@ class EncodedLines(Sequence[str]):
 
     @cached_property
     def _first_bytes(self) -> NDArray[np.uint8]:
-        """First byte of each line, or its line feed."""
+        """First byte of each line; for an empty line, its line feed."""
         return self._bytes[self._starts[:-1]]
 
     def blank_rows(self) -> list[int]:
-        """Return the rows of lines that contain only spaces."""
+        """Return the rows of lines that are empty or contain only spaces."""
         first, second = self._first_bytes, self._bytes.take(self._starts[:-1] + 1, mode="clip")
         starts_wide = np.isin(first.astype(np.uint16) << 8 | second, _WIDE_SPACES)
         rows = np.flatnonzero((first <= ord(" ")) | starts_wide).tolist()

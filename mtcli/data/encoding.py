@@ -56,7 +56,7 @@ class EncodedCorpus:
         return EncodedCorpus(self.source.select(rows), self.target.select(rows), self.special)
 
     def blocks(self, start: int = 0) -> Iterator["EncodedCorpus"]:
-        """Yield one block with all pairs, because an encoded corpus is shuffled as a whole."""
+        """Yield all pairs as block 0: unlike a stream, this corpus is shuffled as a whole."""
         if start == 0:
             yield self
 
@@ -98,7 +98,7 @@ def encode_blocks(
     notify: Notify,
     on_progress: OnProgress = lambda *_: None,
 ) -> Iterator[EncodedBlock]:
-    """Yield the ids of pairs with at most `max_length` pieces per side; report longer pairs."""
+    """Yield the pairs with at most `max_length` pieces per side; report how many are longer."""
     n_done = n_kept = 0
     for block, n_pairs in encode_fitting(corpus, tokenizers, max_length):
         n_done, n_kept = n_done + n_pairs, n_kept + len(block.source_lengths)
@@ -116,7 +116,7 @@ def encode_blocks(
 def encode_fitting(
     corpus: Corpus, tokenizers: Tokenizers, max_length: int
 ) -> Iterator[tuple[EncodedBlock, int]]:
-    """Yield blocks of pairs that fit `max_length`, with the number of pairs before the check."""
+    """Yield the pairs of each block that fit `max_length`, and the size of the entire block."""
     tags = [tokenizers.source.pieces_to_ids(entry.symbols) for entry in corpus.entries]
 
     def encode_pairs(pairs: tuple[Sequence[str], Sequence[str], Origins | None]) -> EncodedBlock:
@@ -127,7 +127,7 @@ def encode_fitting(
             source = insert_tags(*source, tags, indices)
         return EncodedBlock(*source, *_encode_lines(targets, tokenizers.target), origins)
 
-    # One more thread than cores: one of them often waits for the interpreter lock.
+    # Use one more thread than cores, because one thread often waits for the interpreter lock.
     n_threads = usable_cores() + 1
     for block in map_in_threads(encode_pairs, _blocks_with_origins(corpus), n_threads):
         # Tags count toward the limit, but EOS does not.

@@ -47,9 +47,9 @@ def open_entries(
 ) -> Iterator[OpenedEntry]:
     """Yield the corpora of `source`, opened one after the other.
 
-    Languages found in one corpus also apply to later corpora, except those with `to`. `targets`
-    lists the target languages of the model. If it is not empty, an entry without `to` gets the
-    target language in `targets` that matches its corpus.
+    Languages found in one corpus also apply to later corpora, except those with the config key
+    `to`. `targets` lists the target languages of the model. If it is not empty, an entry without
+    this key gets the target language in `targets` that matches its corpus.
     """
     for entry in source.entries:
         if entry.to or targets:
@@ -69,7 +69,7 @@ def open_entries(
 def find_languages(source: "CorpusSource", languages: Languages = UNKNOWN_LANGUAGES) -> Languages:
     """Return `languages`, with unknown codes filled in from the corpora. Pipes are skipped.
 
-    Corpora with `to` are ignored because they may have other languages.
+    Corpora with the config key `to` are ignored, because they may have other languages.
     """
     for opened in open_entries(_without_pipes(source), languages):
         languages = languages if opened.info.to else opened.corpus.languages
@@ -90,7 +90,7 @@ def _without_pipes(source: "CorpusSource") -> "CorpusSource":
 
 
 def _open(entry: "CorpusEntry", languages: Languages) -> OpenedCorpus:
-    """Open the corpus of an entry, and swap its sides if the entry has `reverse`.
+    """Open the corpus of an entry, and swap its sides if the entry sets `reverse`.
 
     Languages set in the entry take precedence over `languages`.
     """
@@ -119,7 +119,7 @@ def _open_direction(entry: "CorpusEntry", targets: Sequence[str]) -> OpenedEntry
 
 
 def _choose_target(entry: "CorpusEntry", found: Languages, targets: Sequence[str]) -> str:
-    """Return the target language of an entry without `to`."""
+    """Return the target language of an entry that does not set `to`."""
     if len(targets) == 1:
         return targets[0]
     for target in targets:

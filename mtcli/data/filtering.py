@@ -20,7 +20,7 @@ from mtcli.errors import DataError
 from mtcli.hardware import usable_cores
 from mtcli.reporting.messages import example_text
 
-MAX_COPY_SHARE = 0.1  # share of near-copies in the training pairs above which all are kept
+MAX_COPY_SHARE = 0.1  # if near-copies exceed this share of the training pairs, keep them
 _MANY_DROPPED = 0.5  # share of dropped pairs above which a warning is printed
 _MAX_OVERLAP = 0.05  # near-copies per dev pair above which a warning is printed
 
@@ -46,7 +46,7 @@ class Dropped:
     example: Pair | None = None
 
     def add(self, block: PairBlock, found: Mask) -> None:
-        """Count the pairs of a block that the filter finds."""
+        """Count the pairs marked in `found`, and keep the first one as an example."""
         n_found = int(found.sum())
         if n_found and self.example is None:
             row = int(found.argmax())
@@ -110,9 +110,10 @@ def drop_unwanted(
 ) -> Corpus:
     """Return the training pairs that the filters keep; report the pairs that each filter drops.
 
-    If `dev` was held out from the corpus, three kinds of pairs are also dropped: the dev pairs,
-    other pairs with the source of a dev pair, and near-copies of dev pairs. If the user chose the
-    dev set, near-copies are only reported. Temporary files are written to `directory`.
+    If `dev` was held out from the corpus, the dev pairs and all other pairs with the source of a
+    dev pair are also dropped. Near-copies of dev pairs are dropped, too, unless they are more than
+    10% of all pairs. If the user chose the dev set, near-copies are only reported. Temporary files
+    are written to `directory`.
     """
     n_read = len(corpus)
     if is_held_out and not filters.dev_copies:
@@ -167,7 +168,7 @@ def near_copy_index(corpus: Corpus, dev: Corpus, filters: FilterConfig) -> NearC
 
 @dataclass(frozen=True)
 class _DevMatcher:
-    """Finds dev pairs and near-copies of them."""
+    """Finds pairs with the source of a held-out dev pair, and other near-copies of dev pairs."""
 
     index: NearCopyIndex
     sources: Set[str]  # sources of held-out pairs

@@ -24,9 +24,9 @@ RATIO_MIN_CHARACTERS = 50  # if the longer side has fewer, the length ratio is u
 MIN_SCRIPT_SHARE = 0.5  # share of a line's letters that must be in the given scripts
 _MAX_PHRASE = 4  # maximum number of words in a repeated phrase
 
-# Any damaged text contains one of these two byte patterns. If UTF-8 was decoded with the wrong
-# encoding, the first character is Â to ô, and the second is U+0080 to U+00BF or a character from
-# Windows-1252.
+# Any damaged text contains one of these two byte patterns. UTF-8 text that was decoded with the
+# wrong encoding contains a character from Â to ô, followed by one from U+0080 to U+00BF or by a
+# special character of Windows-1252.
 _MAYBE_DAMAGED = re.compile(rb"\xc3[\x82-\xb4][\xc2\xc5\xc6\xcb\xe2]")
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}".encode()
 _DIGIT = re.compile(r"\d")

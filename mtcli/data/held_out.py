@@ -33,7 +33,7 @@ def hold_out(corpus: Corpus, n_pairs: int, seed: int = _SPLIT_SEED) -> tuple[Cor
 
 
 def choose_dev(corpus: Corpus, n_pairs: int, seed: int = _SPLIT_SEED) -> Corpus:
-    """Return the dev pairs to hold out from `corpus`.
+    """Return random dev pairs to hold out: `n_pairs`, but at most a tenth of the corpus.
 
     Pairs with a tag, such as back-translations, are held out only if all corpora have tags. With
     the default seed, all models trained on the same corpus have the same dev pairs. Other seeds

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from mtcli.data.encoded_lines import EncodedLines
 from mtcli.errors import DataError
 
-_BLOCK_LINES, _BLOCK_CHARACTERS = 10_000, 1_000_000  # a block ends when it reaches either limit
+# Maximum size of a block. A longer line is a block by itself.
+_BLOCK_LINES, _BLOCK_CHARACTERS = 10_000, 1_000_000
 
 
 class Lines(Sequence[str]):
@@ -36,7 +37,7 @@ class Lines(Sequence[str]):
 
     @property
     def longest(self) -> int:
-        """Maximum number of characters in a line, or an upper bound."""
+        """Number of characters in the longest line. Subclasses may return an upper bound."""
         raise NotImplementedError
 
     def __iter__(self) -> Iterator[str]:
@@ -103,7 +104,7 @@ class LineStore(Lines):
 
     @property
     def longest(self) -> int:
-        """Maximum number of characters in a line."""
+        """Number of characters in the longest line."""
         return self._longest
 
     def encoded_blocks(self) -> Iterator[bytes]:
@@ -155,7 +156,7 @@ class SelectedLines(Lines):
 
     @property
     def longest(self) -> int:
-        """Upper bound: the length of the longest line, including excluded lines."""
+        """Number of characters in the longest line, even if this line is excluded."""
         return self._lines.longest
 
     def encoded_blocks(self) -> Iterator[bytes]:
@@ -203,7 +204,7 @@ def exclude_lines(lines: Sequence[str], excluded: NDArray[np.int64]) -> Sequence
 
 
 def longest_line(lines: Sequence[str]) -> int:
-    """Return the maximum number of characters in a line, or an upper bound."""
+    """Return the length of the longest line in characters, or an upper bound."""
     return lines.longest if isinstance(lines, Lines) else max(map(len, lines), default=0)
 
 

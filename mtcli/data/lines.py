@@ -84,7 +84,7 @@ def decoded_lines(file: DecompressedReader, label: str) -> Iterator[str]:
 
 
 def _read_to_end(file: DecompressedReader) -> None:
-    """Read the rest of a file; raise `DamagedFileError` if a checksum is wrong."""
+    """Read the rest of a file; raise `DamagedFileError` if it is damaged."""
     while file.read1(_BLOCK):
         pass
 
@@ -189,7 +189,10 @@ def read_aligned(paths: Sequence[Path]) -> list[list[str]]:
 def paired_lines(
     source: tuple[object, Iterable[str]], target: tuple[object, Iterable[str]]
 ) -> Iterator[tuple[str, str]]:
-    """Yield pairs of lines; each argument is a tuple of a name for messages and the lines."""
+    """Yield pairs of lines; each argument is a tuple of a name for messages and the lines.
+
+    Raise `DataError` if a side has no lines, and `UnequalLinesError` if one side has more lines.
+    """
     (source_name, source_lines), (target_name, target_lines) = source, target
     sides = iter(source_lines), iter(target_lines)
     n_pairs = 0
@@ -229,7 +232,7 @@ def unequal_lengths(
     """Return the error for line-aligned files with different numbers of lines."""
     return UnequalLinesError(
         f"{first} has {format_count(n_first, 'line')}, but {second} has {n_second:,}",
-        hint="line N of both files must belong to the same sentence; "
-        "find the first difference with `mtcli check` or `paste`",
+        hint="line N of one file must correspond to line N of the other; "
+        "use `mtcli check` or `paste` to find the first misaligned line",
         n_lines=(n_first, n_second),
     )

@@ -22,7 +22,7 @@ _MIXING_SEED = 3  # separates these permutations from other uses of the same see
 
 @dataclass(frozen=True)
 class Mixture:
-    """Number of pairs that an epoch takes from each corpus."""
+    """Selects the pairs that each epoch takes from each corpus."""
 
     starts: tuple[int, ...]  # [corpora + 1]: first row of each corpus, then the number of rows
     counts: tuple[int, ...]  # pairs from each corpus per epoch

@@ -1,4 +1,7 @@
-"""Near-copies of dev or test pairs: a side differs only in case, spaces, digits or punctuation."""
+"""Find near-copies of dev or test pairs.
+
+At least one side of a near-copy differs only in case, spaces, digits or punctuation.
+"""
 
 from collections.abc import Iterable
 from functools import cache
@@ -13,7 +16,7 @@ from mtcli.data.filters import Mask, PairBlock
 MIN_BYTES = 20  # bytes of letters in UTF-8; if a side has fewer, both sides must match
 
 _TABLE_SIZE = 1 << 20
-_IGNORED = {*"åßωȿɀ", *map(chr, range(0x250, 0x2B0))}  # some uppercase forms have three bytes
+_IGNORED = {*"åßωȿɀ", *map(chr, range(0x250, 0x2B0))}  # uppercase forms may have three bytes
 _UNCASED = (0x4E00, 0xA000), (0xAC00, 0xD780)  # Chinese characters and Hangul: all are letters
 
 

@@ -14,7 +14,7 @@ _SLICE_MARGIN = 8  # characters that slicing a line can add to the normalized te
 
 
 def drop_overlong(corpus: Corpus, max_length: int, normalization: str, notify: Notify) -> Corpus:
-    """Return `corpus` without pairs that are too long for `max_length` pieces.
+    """Return `corpus` without the pairs that cannot fit into `max_length` pieces per side.
 
     Training a tokenizer on very long lines and encoding them could take hours. A piece has at most
     `MAX_PIECE_LENGTH` characters of the normalized text, so no pair that fits is dropped, with one

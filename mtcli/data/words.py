@@ -92,9 +92,8 @@ class WordCounter:
     """
 
     def __init__(self) -> None:
-        self._tokens: Counter[str] = (
-            Counter()
-        )  # space-separated tokens that are not yet in `_parts`
+        # Space-separated tokens that are not yet in `_parts`.
+        self._tokens: Counter[str] = Counter()
         self._parts: list[tuple[NDArray[np.uint64], NDArray[np.uint64]]] = []
         self._n_entries = 0
 

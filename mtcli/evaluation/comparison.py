@@ -20,7 +20,7 @@ def compare_systems(
     test: TestOptions,
     resampled: Samples | None = None,
 ) -> Comparison:
-    """Compare each system with the first one.
+    """Return a paired significance test of each system against the first one.
 
     `resampled` contains the bootstrap scores of the systems, if they have already been computed
     with the number of trials and the seed in `test`.
@@ -28,7 +28,7 @@ def compare_systems(
     if test.method == "bootstrap":
         samples = resampled or table.bootstrap(test.n_trials, test.seed)
     else:
-        # `randomize` returns no entry for the baseline.
+        # `randomize` returns no entry for the baseline, so add an empty one.
         samples = [{}, *table.randomize(test.n_trials, test.seed)]
     differences = []
     for system, found in zip(systems[1:], samples[1:], strict=True):

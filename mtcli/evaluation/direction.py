@@ -1,4 +1,4 @@
-"""Check that a test set has the languages in which the models translate."""
+"""Check that the languages of a test set match those of the models."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,10 +15,10 @@ from mtcli.tokenizer import load_tokenizers
 def check_file_languages(
     models: Sequence[Path], files: Sequence[str], to: str | None, notify: Callable[[str], None]
 ) -> None:
-    """Raise `DataError` if `to` contradicts the name of a reference.
+    """Raise `DataError` if the suffix of a reference is a language other than `to`.
 
-    Warn if a model has one direction and the files are in the opposite order. A suffix counts as a
-    language only if a model has this language, because "test.new" is not Newari.
+    Call `notify` with a warning if the source and the reference seem to be swapped. A suffix counts
+    as a language only if it is a language of the model: "test.new" is probably not Newari text.
     """
     if len(files) == 1:
         files = expand_pair(files[0], Languages(None, None)) or ()
@@ -40,7 +40,7 @@ def check_file_languages(
 
 
 def check_language(name: str, found: str | None, to: str | None) -> None:
-    """Raise `DataError` if the target language of a test set is known and is not `to`."""
+    """Raise `DataError` if `to` and the language of the reference are known and differ."""
     if to and found and not _is_same(to, found):
         raise DataError(
             f"--to {to} contradicts the reference {name}, which is in {found}",

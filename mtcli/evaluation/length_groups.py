@@ -18,7 +18,7 @@ _MIN_LINES = 10  # scores of smaller groups are not meaningful
 class LengthScores:
     """Scores of each system for each group of lines of similar length."""
 
-    metric: str  # key of the scores: "bleu"
+    metric: str  # key of `GroupScore.scores`, such as "bleu"
     label: str  # name of the metric with its parameters: "BLEU", "chrF2"
     side: str  # "source", or "reference" if the source is unknown
     systems: tuple[str, ...]
@@ -46,7 +46,7 @@ def scores_by_length(evaluation: Evaluation, options: MetricOptions) -> LengthSc
 
 
 def length_chart(scores: LengthScores) -> Chart:
-    """Return a chart with one curve per system, without groups that have few lines."""
+    """Return a chart with one curve per system; omit groups with few lines."""
     curves = []
     for name, groups, color in zip(
         short_names(scores.systems), scores.groups, cycle(COLORS), strict=False
@@ -70,7 +70,7 @@ def describe_groups(scores: LengthScores) -> str:
     groups = scores.groups[0]
     counts = ", ".join(f"{group.label}: {group.n_lines:,}" for group in groups)
     is_partial = not all(map(_is_large, groups))
-    omitted = f" Groups with fewer than {_MIN_LINES} lines are not scored." if is_partial else ""
+    omitted = f" The chart omits groups with fewer than {_MIN_LINES} lines." if is_partial else ""
     return f"Length of the {scores.side} in words. Lines in each group: {counts}.{omitted}"
 
 

@@ -137,7 +137,7 @@ def _scores_note(evaluation: Evaluation) -> str:
 
 
 def _system_charts(evaluation: Evaluation) -> list[str]:
-    """Return a chart of confidence intervals for each metric, if there are several systems."""
+    """Return a chart of confidence intervals for each metric; none for a single system."""
     if len(evaluation.systems) < 2:
         return []
     names = short_names([system.name for system in evaluation.systems])

@@ -11,7 +11,8 @@ from mtcli.reporting.attention.maps import KINDS, SentenceAttention
 from mtcli.translation.translator import Translator
 
 _MAX_CHARACTERS = 300  # maps of longer lines do not fit on a screen
-# Of the weights of all layers and heads in a report. A report of 3,000 lines stays below 5 MB.
+# Limit for the weights of all layers and heads in a report. With it, a report of 3,000 lines stays
+# below 5 MB.
 MAX_CHARACTERS_PER_KIND = 500_000
 
 
@@ -20,9 +21,9 @@ def choose_map_lines(
 ) -> list[int]:
     """Return the indexes of up to `n` lines for attention maps, in the order of choice.
 
-    The lines are chosen in turn from three rankings: the lowest scores of the first system, the
-    largest differences between two systems (if there are several), and the longest lines. Blank
-    lines and lines of more than 300 characters are excluded.
+    The lines are taken in turn from three rankings: by lowest score of the first system, by largest
+    score difference between systems (only if there are several), and by greatest length. Blank
+    lines and lines of more than 300 characters are excluded. Without a source, the list is empty.
     """
     source = evaluation.test_set.source
     if source is None:
@@ -51,15 +52,18 @@ def describe_choice(n: int, *, is_comparison: bool) -> str:
 
 
 class _Space:
-    """Space for the weights of all layers and heads, for each kind of attention."""
+    """Characters left in a report for the weights of all layers and heads, by kind of attention."""
 
     def __init__(self, n_characters: int) -> None:
         self._left = dict.fromkeys(KINDS, n_characters)
         self._n_lines = dict.fromkeys(KINDS, 0)
-        self.n_complete: dict[str, int] = {}  # full kinds: number of lines before it was full
+        self.n_complete: dict[str, int] = {}  # number of lines that fit, for each full kind
 
     def take(self, kind: str, n_characters: int) -> bool:
-        """Return whether the weights of a line fit. After the first line that does not, none do."""
+        """Reserve space for the weights of a line; return whether they fit.
+
+        After the first line that does not fit, no other line of this kind fits.
+        """
         if n_characters > self._left[kind]:
             self.n_complete.setdefault(kind, self._n_lines[kind])
         if kind in self.n_complete:
@@ -74,17 +78,18 @@ class TracedMaps:
     """Attention maps by line, then by system."""
 
     maps: Mapping[int, Mapping[int, Mapping[str, Any]]]
-    # For each kind that is not complete: number of lines with all layers and heads.
+    # For each kind: number of lines with all layers and heads. Missing if all lines have them.
     n_complete: Mapping[str, int]
 
     def describe_detail(self) -> str:
-        """Return a sentence about the lines without all layers and heads, or nothing."""
+        """Return how many lines have all layers and heads, as a sentence; empty if all do."""
         if not self.n_complete:
             return ""
         limited = [kind for kind in KINDS if kind in self.n_complete]
-        counts = ", ".join(f"{KINDS[kind]} {self.n_complete[kind]:,}" for kind in limited)
+        counts = ", ".join(f"{self.n_complete[kind]:,} for {KINDS[kind]}" for kind in limited)
         return (
-            f"To limit the size, only the first chosen lines have all layers and heads: {counts}."
+            "To limit the size of the report, only some lines have maps of all layers and heads: "
+            f"{counts}."
         )
 
 
@@ -96,8 +101,8 @@ def trace_maps(
 ) -> TracedMaps:
     """Return the attention maps of `lines` for the systems that have a translator.
 
-    Each model is forced to decode its translations from the evaluation. Systems without attention
-    weights, such as ensembles, have no maps.
+    Each model is forced to output its translations from the evaluation. Systems without attention
+    weights have no maps. If a line is too long for a map, `notify` is called with a warning.
     """
     tracers = dict(translators)
     source, space = evaluation.test_set.source or (), _Space(MAX_CHARACTERS_PER_KIND)
@@ -113,7 +118,7 @@ def trace_maps(
                 del tracers[system]
             except DataError as error:  # the line is too long
                 name = evaluation.systems[system].name
-                notify(f"warning: no attention map of line {line + 1:,}, {name}: {error.args[0]}")
+                notify(f"warning: {name}: no attention map for line {line + 1:,}: {error.args[0]}")
             else:
                 traced |= {system: found.parts[0]} if found.parts else {}
         if traced:
@@ -124,7 +129,11 @@ def trace_maps(
 def _compact_line(
     traced: Mapping[int, SentenceAttention], space: _Space
 ) -> dict[int, Mapping[str, Any]]:
-    """Return the attention of a line, by system; in all layers and heads if there is space."""
+    """Return the compact attention of a line, by system.
+
+    A kind of attention that fits has all layers and heads. If the main kind does not fit, it has
+    only its default map. Other kinds that do not fit are omitted.
+    """
     compact: dict[int, list[CompactKind]] = {system: [] for system in traced}
     for kind in KINDS:
         having = {system: part for system, part in traced.items() if kind in part.stacks}

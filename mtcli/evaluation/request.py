@@ -1,4 +1,4 @@
-"""Requests from `mtcli evaluate` and `mtcli compare`, and the evaluations that they start."""
+"""Evaluation requests from `mtcli evaluate` and `mtcli compare`, and a function that runs them."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -79,7 +79,8 @@ class Listener:
     """Callbacks for messages and progress; by default, they do nothing."""
 
     notify: Callable[[str], None] = lambda _: None
-    # Called with the name of a model and the number of lines that it will translate.
+    # Called with the name of a model and the number of lines that it will translate. The context
+    # manager yields the `on_progress` callback for this translation.
     progress: Callable[[str, int], AbstractContextManager[OnProgress | None]] = lambda *_: (
         nullcontext()
     )
@@ -134,7 +135,7 @@ def _read_files(
 
 
 def _analyze(evaluation: Evaluation, request: EvaluationRequest) -> Analysis:
-    """Analyze the translations.
+    """Return the analysis of an evaluation.
 
     Word frequencies come from the training corpora of the request or, if it has none, from the
     word counts saved with the models.
@@ -184,7 +185,7 @@ class _TagChoice:
 
 
 def _choose_tags(model: Path, request: EvaluationRequest) -> _TagChoice:
-    """Return the target language and tag for a model; raise `EngineError` if it lacks one of them.
+    """Return the target language and tag for a model; raise `EngineError` if they are not valid.
 
     In a comparison, models with a single target language ignore the language, and models without
     tags ignore the tag.

@@ -56,7 +56,7 @@ class Decoding:
 
     @property
     def lines_per_second(self) -> float:
-        """Translation speed; 0 if no time was measured."""
+        """Translated lines per second; 0 if no time was measured."""
         return self.n_lines / self.seconds if self.seconds else 0.0
 
 
@@ -87,7 +87,7 @@ class Difference:
     @property
     def is_significant(self) -> bool:
         """Whether the scores differ with a p-value below 0.05."""
-        # For identical translations, sacreBLEU's p-value is close to 0.
+        # For identical translations, sacreBLEU's p-value is close to 0, so check the difference.
         return self.p_value < SIGNIFICANCE_LEVEL and self.difference != 0
 
 
@@ -102,7 +102,7 @@ class Comparison:
     signatures: dict[
         str, str
     ]  # by metric; each includes the method, its number of trials and its seed
-    differences: tuple[Difference, ...]  # one per system and metric
+    differences: tuple[Difference, ...]  # one per metric and system, except the baseline
 
     def find(self, system: str, metric: str) -> Difference | None:
         """Return a system's difference from the baseline in a metric; None for the baseline."""
@@ -122,7 +122,7 @@ class Evaluation:
 
     @property
     def scores(self) -> Scores:
-        """Scores of the first system, by metric name, with 95% confidence intervals."""
+        """Scores of the first system, by metric name."""
         return self.systems[0].scores
 
     @property

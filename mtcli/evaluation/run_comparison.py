@@ -36,7 +36,7 @@ class ComparedRun:
     name: str
     architecture: str
     n_parameters: int
-    training: TrainingCost | None  # None: the directory has no log
+    training: TrainingCost | None  # None: there is no log, or it has no steps
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from mtcli.errors import DataError
 
 @contextmanager
 def convert_errors(problem: str, *, hint: str | None = None) -> Iterator[None]:
-    """Run the block with errors from sacreBLEU converted to `DataError`."""
+    """Run the block with sacreBLEU's errors converted to `DataError` messages about `problem`."""
     messages: list[str] = []
     handler = _MessageList(messages)
     logger = logging.getLogger("sacrebleu")

@@ -92,7 +92,7 @@ def build_metrics(options: MetricOptions) -> dict[str, Any]:
 def resolve_tokenizer(
     options: MetricOptions, language: str | None
 ) -> tuple[MetricOptions, list[str]]:
-    """Return `options` with the BLEU tokenizer for the target language, and notices to print."""
+    """Return `options` with a BLEU tokenizer for the language if none is set, and notices."""
     if options.tokenize is not None or "bleu" not in options.metrics:
         return options, []
     choice = choose_tokenizer(language)

@@ -97,11 +97,11 @@ def _draw_masks(n_shuffles: int, n_rows: int, seed: int) -> Iterator[NDArray[np.
 def _shuffled_scores(
     metric: Any, is_first: NDArray[np.bool_], first: NDArray[Any], second: NDArray[Any]
 ) -> list[float]:
-    """Return the scores of mixtures of two systems.
+    """Return the score of each shuffle, which mixes the sentences of two systems.
 
-    `is_first` [shuffles, rows] selects the rows of the first system.
+    `is_first` [shuffles, rows] is True for sentences of the first system.
     """
-    # float64 represents integer counts exactly, and its matrix product is faster.
+    # float64 represents integer counts exactly, and its matrix product is faster than for integers.
     weights = is_first.astype(np.float64)
     sums = weights @ first.astype(np.float64) + (1 - weights) @ second.astype(np.float64)
     rows = sums.astype(np.result_type(first, second))
@@ -120,9 +120,9 @@ def confidence_interval(scores: NDArray[Any]) -> Interval:
 def bootstrap_p_value(baseline: NDArray[Any], system: NDArray[Any], difference: float) -> float:
     """Return the p-value of the paired bootstrap test (Koehn 2004, as in Moses and sacreBLEU).
 
-    `difference` is the difference between the actual scores. The p-value is the share of resamples
-    whose absolute score difference exceeds the mean over all resamples by more than the actual
-    difference.
+    `difference` is the difference between the actual scores. The p-value is (c + 1) / (n + 1) for n
+    resamples. c of them have an absolute score difference that exceeds the mean over all resamples
+    by more than the actual absolute difference.
     """
     from sacrebleu.significance import _compute_p_value
 
@@ -133,8 +133,9 @@ def bootstrap_p_value(baseline: NDArray[Any], system: NDArray[Any], difference: 
 def randomization_p_value(differences: NDArray[Any], difference: float) -> float:
     """Return the p-value of approximate randomization (Riezler and Maxwell 2005).
 
-    `difference` is the difference between the actual scores. The p-value is the share of shuffles
-    with a larger absolute score difference.
+    `differences` are the absolute score differences of n shuffles, and `difference` is the actual
+    one. The p-value is (c + 1) / (n + 1), where c is the number of shuffles with a larger absolute
+    difference.
     """
     from sacrebleu.significance import _compute_p_value
 

@@ -23,7 +23,7 @@ _N_CLOSE_NAMES = 5
 
 @dataclass(frozen=True)
 class NamedTestSet:
-    """Name of a sacreBLEU test set, and the part of it to use."""
+    """Names of one or more sacreBLEU test sets, and the part of them to use."""
 
     names: str  # "wmt14/full", or several names separated by commas
     pair: str  # "en-de"
@@ -75,7 +75,7 @@ def read_test_set(
 
 
 def are_sgml(files: Sequence[str]) -> bool:
-    """Return whether all names are those of SGML files."""
+    """Return whether all file names have a suffix for SGML."""
     return all(suffix_of(name) in SGML_SUFFIXES for name in files)
 
 
@@ -118,9 +118,10 @@ def load_named_test_set(named: NamedTestSet, notify: Notify) -> LoadedTestSet:
     ):
         kept = _rows_of_part(named, n_rows)
     if not kept:
+        wanted = {"origlang": named.origlang, "subset": named.subset}
+        conditions = " and ".join(f"{name}={value}" for name, value in wanted.items() if value)
         raise DataError(
-            f"{named.names} {named.pair} has no sentences with origlang={named.origlang} and "
-            f"subset={named.subset}",
+            f"{named.names} {named.pair} has no sentences with {conditions}",
             hint="choose another --origlang or --subset",
         )
     return LoadedTestSet(_select(test_set, kept), n_rows, tuple(kept))
@@ -135,7 +136,7 @@ def _rows_of_part(named: NamedTestSet, n_rows: int) -> list[int]:
 
 
 def _concatenate(parts: Sequence[TestSet], named: NamedTestSet) -> TestSet:
-    """Return one test set; all parts must have the same number of references."""
+    """Join `parts` into one test set; raise `DataError` if their numbers of references differ."""
     counts = {len(part.references) for part in parts}
     if len(counts) > 1:
         raise DataError(

@@ -12,7 +12,7 @@ _TOKENIZERS = {
     "zh": ("zh", "zho", "chi", "cmn", "yue", "wuu", "lzh", "nan", "hak", "gan"),
     "ja-mecab": ("ja", "jpn"),
     "ko-mecab": ("ko", "kor"),
-    # Scripts without spaces between words: Thai, Lao, Burmese, Khmer, Tibetan, Dzongkha, Shan.
+    # Languages without spaces between words: Thai, Lao, Burmese, Khmer, Tibetan, Dzongkha, Shan.
     _CHARACTERS: (
         *("th", "tha", "lo", "lao", "my", "mya", "bur", "km", "khm"),
         *("bo", "bod", "tib", "dz", "dzo", "shn"),
@@ -60,7 +60,7 @@ def check_tokenizer(name: str) -> None:
     if not is_installed(name):
         raise DataError(
             f"the BLEU tokenizer {name} is not installed",
-            hint=f"{_install_command(name)}, or choose another tokenizer",
+            hint=f"{_install_command(name)}, or choose another tokenizer (--tokenize)",
         )
 
 

@@ -49,7 +49,7 @@ def _sentence_content(
     options: ReportOptions,
     notify: Callable[[str], None],
 ) -> ReportContent:
-    """Return report content with sentence scores and attention maps."""
+    """Return the sentence scores and, if there are any, the attention maps for a report."""
     scores = score_sentences(evaluation)
     lines = _choose_lines(evaluation, scores, options, notify)
     models = request.models if lines else ()
@@ -70,7 +70,7 @@ def _choose_lines(
     options: ReportOptions,
     notify: Callable[[str], None],
 ) -> list[int]:
-    """Return the indexes of the lines for attention maps, in the order of choice."""
+    """Return the indexes of the lines for attention maps: those of --map-line, or chosen ones."""
     n = len(evaluation.test_set)
     if not options.map_lines:
         return choose_map_lines(evaluation, scores, options.n_maps)

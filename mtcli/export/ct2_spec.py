@@ -208,7 +208,8 @@ class StackBuilder:
 
         CTranslate2 supports ALiBi only in decoders, and uses different slopes if the number of
         heads is not a power of two. It has no local attention. A table of biases by distance, as
-        in T5, can express both. CTranslate2 distinguishes distances up to half the number of rows.
+        in T5, can express both. It has twice as many rows as there are positions, because
+        CTranslate2 distinguishes distances only up to half the number of rows.
         """
         config = self.config
         distances = np.arange(2 * self.n_positions, dtype=np.float32)[:, None]
@@ -221,7 +222,10 @@ class StackBuilder:
         )
 
     def _set_positions(self, spec: TransformerEncoderSpec | TransformerDecoderSpec) -> None:
-        """Set the position encodings; CTranslate2's own sinusoids would start at position 1."""
+        """Set the embedding scale and the position encodings.
+
+        CTranslate2's own sinusoids are not used, because they start at position 1.
+        """
         shape = self.n_positions, self.config.d_model
         if self.config.deep_norm:
             spec.scale_embeddings = np.float32(self.stack.scale * self.config.d_model**0.5)

@@ -274,7 +274,7 @@ def _not_exportable(model: Path, reasons: list[str]) -> NotExportableError:
     lines = "".join(f"\n  {reason}" for reason in reasons)
     return NotExportableError(
         f"CTranslate2 cannot run {model}:{lines}",
-        hint="use --engine torch, or omit --engine",
+        hint="translate with --engine torch, or without --engine",
     )
 
 

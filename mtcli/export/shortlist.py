@@ -58,7 +58,8 @@ def estimate_lexicon(
 ) -> Lexicon:
     """Return the lexicon of a corpus with a target vocabulary of `target_size` pieces.
 
-    If the corpus has more than `max_chunks` times 12 million links, a sample of it is used.
+    A link is a source piece and a target piece of the same pair. If the corpus has more than
+    `max_chunks` times 12 million links, a sample of it is used.
     """
     chunks = _chunks(corpus, max_chunks or _MAX_CHUNKS)
     parts = [_expected_counts(corpus, rows, target_size) for rows in chunks]
@@ -80,7 +81,7 @@ def _chunks(corpus: EncodedCorpus, max_chunks: int) -> Iterator[Ints]:
 
 
 def _expected_counts(corpus: EncodedCorpus, rows: Ints, target_size: int) -> tuple[Ints, Floats]:
-    """Return the links of the given pairs and their expected counts after the EM iterations."""
+    """Return the likely links in the given pairs, and their expected counts after EM."""
     keys, sizes = _links(corpus, rows, target_size)
     keys, indices = np.unique(keys, return_inverse=True)
     sources = keys // target_size
@@ -96,10 +97,10 @@ def _expected_counts(corpus: EncodedCorpus, rows: Ints, target_size: int) -> tup
 
 
 def _links(corpus: EncodedCorpus, rows: Ints, target_size: int) -> tuple[Ints, Ints]:
-    """Return all source-target piece pairs in each sentence pair, encoded as source * V + target.
+    """Return the links in the given pairs, and the number of links of each target piece.
 
-    The links of a target piece are adjacent; the second array contains the number of links per
-    target piece. The EOS of the source serves as the NULL word of Model 1.
+    A link is encoded as source * V + target. The links of a target piece are adjacent. The EOS of
+    the source serves as the NULL word of Model 1.
     """
     keys, sizes = [], []
     for row in rows:
@@ -144,7 +145,10 @@ def _candidates(lexicon: Lexicon, source_size: int) -> Iterator[list[int]]:
 
 
 def _line(source: str, targets: Sequence[str]) -> str:
-    """Return a line of the file, without pieces that the format cannot represent."""
+    """Return a line of the file, without targets that contain white space.
+
+    Return "" if no targets are left, or if the source contains white space.
+    """
     candidates = " ".join(piece for piece in targets if not _SPACE.search(piece))
     return f"{source}\t{candidates}\n" if candidates and not _SPACE.search(source) else ""
 
@@ -183,9 +187,9 @@ def estimate_speedup(
 ) -> float:
     """Return the estimated speedup: the work without the shortlist divided by the work with it.
 
-    The work is the number of multiplications. The encoder matrices are applied once per source
-    position. The decoder matrices, and one row of the output layer per candidate, are applied once
-    per target position of each hypothesis.
+    The work is the number of multiplications, plus an overhead per output of a layer. The encoder
+    matrices are applied once per source position. The decoder matrices, and one row of the output
+    layer per candidate, are applied once per target position of each hypothesis.
     """
     per_source, per_target = (
         sum(

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from mtcli.config.alignment import AlignmentHeads
 from mtcli.config.transformers import AttentionConfig, DecoderOnlyConfig, TransformerConfig
-from mtcli.errors import CheckpointError
+from mtcli.errors import COPY_AGAIN, CheckpointError
 
 Array = NDArray[np.float32]
 
@@ -53,14 +53,18 @@ class Tensors:
         tensor = self.get(name)
         if tensor is None:
             missing = f"{self.prefix}{name} is missing"
-            raise CheckpointError(f"the weights do not match the model in config.yaml: {missing}")
+            raise CheckpointError(
+                f"the weights do not match the model in config.yaml: {missing}", hint=COPY_AGAIN
+            )
         return tensor
 
     def check_all_used(self) -> None:
         """Raise `CheckpointError` if a weight is not part of the model in config.yaml."""
         if others := sorted(self.weights.keys() - self.used):
             lines = "".join(f"\n  {name} is not part of the model" for name in others)
-            raise CheckpointError(f"the weights do not match the model in config.yaml:{lines}")
+            raise CheckpointError(
+                f"the weights do not match the model in config.yaml:{lines}", hint=COPY_AGAIN
+            )
 
 
 @dataclass(frozen=True)
@@ -123,7 +127,8 @@ def repeat_key_value_heads(
         if len(weight) != config.d_keys:
             raise CheckpointError(
                 f"the weights do not match the model in config.yaml: keys and values have width "
-                f"{len(weight)}, expected {config.d_keys}"
+                f"{len(weight)}, expected {config.d_keys}",
+                hint=COPY_AGAIN,
             )
         heads = weight.reshape(-1, config.d_head, *weight.shape[1:])
         return heads.repeat(n_queries_per_key, axis=0).reshape(-1, *weight.shape[1:])

@@ -1,4 +1,4 @@
-"""Average the weights of several models, or of several validations in one run."""
+"""Average the weights of several models, or the weights from several validations of one run."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -61,7 +61,7 @@ def average_models(models: Sequence[Path], out: Path) -> WeightsInfo:
     for name, content in tokenizers.files().items():
         write_file(out / name, content)
     counts = {(m / WORD_COUNTS).read_bytes() for m in models if (m / WORD_COUNTS).is_file()}
-    if len(counts) == 1:  # all models were trained on the same text
+    if len(counts) == 1:  # the models have the same word counts
         write_file(out / WORD_COUNTS, counts.pop())
     save_weights(out, average_weights(weights), info)
     return info

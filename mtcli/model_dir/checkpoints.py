@@ -104,7 +104,7 @@ def inference_weights(tensors: Tensors) -> dict[str, Tensor]:
 
 
 def save_checkpoint(directory: Path, tensors: Tensors, progress: Progress, *, keep: int) -> None:
-    """Write a checkpoint after a validation, then remove all but the last `keep` checkpoints."""
+    """Write a checkpoint after a validation; remove the interim one and all but the last `keep`."""
     path = directory / CHECKPOINTS / f"step-{progress.step:08d}.safetensors"
     save_with_checksum(path, tensors, progress.to_json())
     paths = checkpoint_paths(directory)
@@ -118,8 +118,8 @@ def save_interim_checkpoint(directory: Path, tensors: Tensors, progress: Progres
     """Write a checkpoint between validations, replacing the previous interim checkpoint.
 
     Training can resume from it, but never rolls back to it after a divergence. An interim
-    checkpoint is written every `train.save_minutes` and when the user stops the run, and the result
-    of a run must not depend on these times.
+    checkpoint is written every train.save_minutes minutes and when the user stops the run, and the
+    result of a run must not depend on these times.
     """
     save_with_checksum(directory / INTERIM_CHECKPOINT, tensors, progress.to_json())
 
@@ -151,7 +151,10 @@ def save_with_checksum(path: Path, tensors: Tensors, text: str) -> None:
 
 
 def load_with_checksum(path: Path) -> tuple[str, dict[str, Tensor]]:
-    """Read a file that `save_with_checksum` wrote; raise one of `READ_ERRORS` if it is damaged."""
+    """Return the text and the tensors that `save_with_checksum` wrote.
+
+    Raise one of `READ_ERRORS` if the file is damaged.
+    """
     with safe_open(path, framework="pt") as file:
         metadata = file.metadata() or {}
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
@@ -205,7 +208,7 @@ def unreferenced_weights(directory: Path) -> list[Path]:
 
 
 def steps_to_average(path: Path) -> list[int]:
-    """Return the steps whose weights the checkpoint at `path` lists for averaging."""
+    """Return the steps whose weights a checkpoint lists for averaging; [] if it is unreadable."""
     try:
         with safe_open(path, framework="pt") as file:
             kept = Progress.from_json((file.metadata() or {})["text"]).kept

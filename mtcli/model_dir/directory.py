@@ -16,13 +16,7 @@ from safetensors import SafetensorError, safe_open
 from mtcli import __version__
 from mtcli.config.alignment import AlignmentHeads
 from mtcli.config.base import ModelConfig
-from mtcli.config.load import (
-    METADATA_KEYS,
-    differences,
-    to_yaml,
-    validate,
-    with_saved_defaults,
-)
+from mtcli.config.load import METADATA_KEYS, differences, to_yaml, validate, with_saved_defaults
 from mtcli.config.sections import Config, DataConfig, TokenizerConfig
 from mtcli.errors import COPY_AGAIN, CheckpointError
 from mtcli.files import is_partial, remove_partial, write_file
@@ -130,7 +124,7 @@ def is_run(directory: Path) -> bool:
 
 
 def check_is_run(directory: Path) -> None:
-    """Raise `CheckpointError` unless `directory` is a run, is empty, or can be created."""
+    """Raise `CheckpointError` unless `directory` is a run or a run can be created there."""
     if not directory.exists():
         parent = next(path for path in directory.absolute().parents if path.exists())
         _check_can_write(parent, f"cannot create {directory}")
@@ -172,7 +166,7 @@ def check_settings(directory: Path, config: Config) -> None:
 
 
 def fixed_steps(directory: Path, config: Config) -> int | None:
-    """Return the number of steps that the saved run derived from train.minutes, or None."""
+    """Return the number of steps of a saved run with train.minutes and these settings, or None."""
     if config.train.minutes is None or not is_run(directory) or _differences(directory, config):
         return None
     return load_saved_config(directory).train.steps
@@ -184,7 +178,7 @@ def has_same_settings(directory: Path, config: Config) -> bool:
 
 
 def _differences(directory: Path, config: Config) -> list[str]:
-    """Return the settings in which `config` differs from the saved run.
+    """Return a line of text for each setting in which `config` differs from the saved run.
 
     Corpus file names are ignored, because training compares a digest of the pairs instead. The
     number of steps is ignored if train.minutes is set, because it is derived from train.minutes.
@@ -214,7 +208,7 @@ def _differences(directory: Path, config: Config) -> list[str]:
 
 
 def _with_corpora_of(saved: DataConfig, data: DataConfig) -> DataConfig:
-    """Return `data` with the corpus names of `saved`, and with its languages if `data` has none."""
+    """Return `data` with the corpus names and, where `data` has none, the languages of `saved`."""
     return data.model_copy(
         update={
             "train": data.train.with_names_of(saved.train),
@@ -226,7 +220,7 @@ def _with_corpora_of(saved: DataConfig, data: DataConfig) -> DataConfig:
 
 
 def _with_sample_of(saved: TokenizerConfig, tokenizer: TokenizerConfig) -> TokenizerConfig:
-    """Return `tokenizer` without the differences from `saved` that do not matter for resuming."""
+    """Return `tokenizer` with the values of `saved` where a difference does not affect resuming."""
     update: dict[str, object] = {}
     if saved.model and tokenizer.model and _may_be_same_path(saved.model, tokenizer.model):
         update["model"] = saved.model
@@ -242,7 +236,7 @@ def has_saved_weights(directory: Path) -> bool:
 
 
 def checkpoint_paths(directory: Path) -> list[Path]:
-    """Return the checkpoints that a run saved after validations, oldest first."""
+    """Return the paths of the checkpoints that a run saved after validations, oldest first."""
     return sorted((directory / CHECKPOINTS).glob("step-*.safetensors"))
 
 
@@ -253,13 +247,11 @@ def strip_absolute_paths(config: Config) -> Config:
         "train": data.train.strip_absolute_paths(),
         "dev": data.dev.strip_absolute_paths() if data.dev else None,
     }
-    parent, tokenizer = config.train.start_from, config.tokenizer.model
+    tokenizer, train = config.tokenizer, config.train
     sections = {
         "data": data.model_copy(update=names),
-        "tokenizer": config.tokenizer.model_copy(
-            update={"model": _name(tokenizer) if tokenizer else None}
-        ),
-        "train": config.train.model_copy(update={"start_from": _name(parent) if parent else None}),
+        "tokenizer": tokenizer.model_copy(update={"model": _name(tokenizer.model)}),
+        "train": train.model_copy(update={"start_from": _name(train.start_from)}),
     }
     return config.model_copy(update=sections)
 
@@ -350,5 +342,5 @@ def _may_be_same_path(one: Path, other: Path) -> bool:
     return all(a == b for a, b in zip(*ends, strict=False))
 
 
-def _name(path: Path) -> Path:
-    return Path(path.name) if path.is_absolute() else path
+def _name(path: Path | None) -> Path | None:
+    return Path(path.name) if path and path.is_absolute() else path

@@ -99,7 +99,7 @@ def _checksum_of_all(metadata: Metadata, digests: Metadata, arrays: Arrays) -> s
 
 
 def _config_digest_if_valid(path: Path) -> str | None:
-    """Return the digest of config.yaml, or None if it is invalid, such as after a user's edit."""
+    """Return the digest of config.yaml, or None if it is invalid, perhaps after a user's edit."""
     try:
         return _config_digest(path)
     except CheckpointError:

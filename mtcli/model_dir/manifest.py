@@ -104,7 +104,7 @@ class Manifest:
         return requested
 
     def write(self, export: Path) -> None:
-        """Write the manifest as the last file, because it marks the export as complete."""
+        """Write the manifest, which marks the export as complete: write all other files first."""
         values = asdict(self)
         values["checksum"] = _checksum(values)
         write_file(export / MANIFEST, json.dumps(values, indent=1) + "\n")
@@ -208,7 +208,7 @@ def _read_search(values: Any) -> SearchOptions:
 
 
 def _read_files(values: Mapping[str, Any]) -> dict[str, int]:
-    """Return the checksums of the files; raise `ValueError` for an unexpected file name."""
+    """Return the checksums of the files; raise `ValueError` if a name or checksum is invalid."""
     weights = {weights_name(quantization) for quantization in QUANTIZATIONS}
     others = {"config.json", "vocabulary.json", *(f"{s}_vocabulary.json" for s in _VOCABULARIES)}
     if not values.keys() & weights or not values.keys() <= weights | others:
@@ -219,7 +219,7 @@ def _read_files(values: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _checksum(values: Mapping[str, Any]) -> int:
-    """Return the checksum of all values of a manifest except the checksum itself."""
+    """Return the checksum of a manifest's values, which must not include the checksum itself."""
     return zlib.crc32(json.dumps(values, sort_keys=True).encode())
 
 

@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from mtcli.data.words import WordCounter, WordCounts
-from mtcli.errors import COPY_AGAIN, CheckpointError
+from mtcli.errors import CheckpointError
 from mtcli.model_dir.directory import METADATA
 from mtcli.model_dir.layout import WORD_COUNTS
 from mtcli.model_dir.safety import check_contained, read_record
@@ -48,7 +48,7 @@ Blocks = Iterable[tuple[Sequence[str], Sequence[str]]]
 
 
 def count_words(blocks: Blocks, n_pairs: int, *, is_complete: bool = True) -> TrainingWords:
-    """Count the words in `n_pairs` pairs, or in a sample if the corpus is large.
+    """Return the word counts of `n_pairs` pairs, or of a sample if there are many pairs.
 
     `is_complete` is False if `blocks` contains only the start of a streamed corpus.
     """
@@ -80,7 +80,7 @@ def word_counts_file(blocks: Blocks, n_pairs: int, *, is_complete: bool = True) 
 
 
 def to_bytes(words: TrainingWords) -> bytes:
-    """Return the contents of word_counts.safetensors."""
+    """Return `words` as the contents of word_counts.safetensors."""
     tensors: dict[str, NDArray[Any]] = {}
     for side in _SIDES:
         counts: WordCounts = getattr(words, side)
@@ -108,7 +108,7 @@ def load_word_counts(model: Path) -> TrainingWords | None:
     except (OSError, SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise CheckpointError(
             f"{path} is damaged or was not written by mtcli: {error}",
-            hint=f"{COPY_AGAIN}; or remove the file, which only `evaluate --analysis` uses",
+            hint="copy the file again, or remove it; only `mtcli evaluate --analysis` uses it",
         ) from error
     return TrainingWords(text, *sides)
 

@@ -100,7 +100,7 @@ class Attention(nn.Module):
         self.n_heads = config.n_heads
         self.d_head = config.d_head
         self.dropout = config.attention_dropout
-        self.relation = dot_product  # saved weights contain this attribute name
+        self.relation = dot_product  # this name is part of the names of saved weights
         self.to_queries = Linear(width, width, bias=bias)
         self.to_keys = Linear(width, config.d_keys, bias=bias)
         self.to_values = Linear(width, config.d_keys, bias=bias)
@@ -166,7 +166,7 @@ class Attention(nn.Module):
 
     @staticmethod
     def _autocast(device: torch.device) -> AbstractContextManager[None]:
-        """Return a context without autocast on CPUs, where attention in bfloat16 is slow.
+        """Return a context that disables autocast on CPUs, where attention in bfloat16 is slow.
 
         torch 2.13's fused attention takes five times as long to compute gradients in bfloat16 as in
         float32.

@@ -54,7 +54,7 @@ class Ensemble(TranslationModel[EnsembleState]):
         return mean, EnsembleState(tuple(member_state for _, member_state in outputs))
 
     def alignment(self, source: Tensor, target: Tensor) -> Tensor | None:
-        """Return the mean alignment [B, T, S] of the members that have attention."""
+        """Return the mean alignment [B, T, S] of the members with attention; None if none has."""
         all_weights = [member.alignment(source, target) for member in self._models()]
         alignments = [weights for weights in all_weights if weights is not None]
         return torch.stack(alignments).mean(dim=0) if alignments else None

@@ -13,7 +13,7 @@ _MIN_MULTIPLE = 16
 
 
 class Linear(nn.Linear):
-    """Linear layer with padded rows under CPU autocast."""
+    """Linear layer that pads its rows under CPU autocast."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Project `x` [..., in_features] to [..., out_features]."""
@@ -26,7 +26,7 @@ class Linear(nn.Linear):
 
 
 class _PaddedLinear(torch.autograd.Function):
-    """Linear function whose products have padded rows in a 16-bit type."""
+    """Linear function that computes its products in a 16-bit type, with padded rows."""
 
     @staticmethod
     def forward(
@@ -60,7 +60,7 @@ def product_dtype(tensor: Tensor) -> torch.dtype:
 
 
 def product_rows(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return `x` [N, D] in `dtype`; on a CPU, in a 16-bit type, with zero rows appended."""
+    """Return `x` [N, D] in `dtype`. If this is a 16-bit type on a CPU, append zero rows."""
     n = len(x)
     n_padded = _padded(n) if x.device.type == "cpu" and dtype.itemsize == 2 else n
     if n_padded == n:

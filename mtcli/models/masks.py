@@ -39,7 +39,7 @@ class AttentionMask:
 
     @property
     def additive_mask(self) -> Tensor | None:
-        """Mask to add to scores: 0 where attention is allowed, minus infinity elsewhere."""
+        """Mask to add to scores: 0 where allowed, minus infinity elsewhere; None allows all."""
         allowed = self.allowed
         return None if allowed is None else torch.where(allowed, 0.0, -torch.inf)
 
@@ -54,7 +54,7 @@ class AttentionMask:
 
     @property
     def is_blockwise(self) -> bool:
-        """Whether to compute attention in blocks, because two windows do not cover all keys."""
+        """Whether to compute attention in blocks: True if there are more than `2 * window` keys."""
         return self.window is not None and self.n_keys > 2 * self.window
 
 

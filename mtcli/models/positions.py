@@ -76,7 +76,7 @@ class DotProductAttention(nn.Module):
     """
 
     def rotate(self, heads: Tensor, start: int) -> Tensor:
-        """Encode the positions, counted from `start`, into queries or keys [B, H, T, E]."""
+        """Return queries or keys [B, H, T, E]; a subclass may encode the positions from `start`."""
         del start
         return heads
 
@@ -184,7 +184,7 @@ class RelativeAttention(DotProductAttention):
         return scores.softmax(dim=-1)
 
     def _distance_indices(self, like: Tensor, mask: AttentionMask) -> Tensor:
-        """Return the index of each query-key distance, expanded to `like` [B, H, T, S]."""
+        """Return the index of each query-key distance, in the shape of `like` [B, H, T, S]."""
         limit = self.max_distance
         return (mask.distances.clamp(-limit, limit) + limit).expand(like.shape)
 

@@ -33,7 +33,7 @@ class RnnState(State):
     attention_vector: Tensor  # [B, D], output of the last step and input to the next
 
     def reorder(self, rows: Tensor) -> "RnnState":
-        """Return the state with reordered cells; rows of a sentence have the same `memory`."""
+        """Return the state, reordered except for `memory`, which all rows of a sentence share."""
         return replace(replace(self, memory=None).select(rows), memory=self.memory)
 
 
@@ -191,7 +191,7 @@ class Rnn(EmbeddedModel[RnnState]):
     def _run_layers(
         self, target: Tensor, cells: tuple[CellState, ...]
     ) -> tuple[Tensor, tuple[CellState, ...]]:
-        """Run each layer over all positions at once; return hidden states and the last states."""
+        """Run each layer over all positions at once; return hidden states and new cell states."""
         x, new_cells = self.target_embedding(target), []
         for layer, cell in zip(self.decoder, cells, strict=True):
             x, last = layer.run(self.dropout(x), tuple(state[None] for state in cell))

@@ -38,7 +38,7 @@ class TransformerState(State):
         return self.cache[0].length if self.cache else 0
 
     def reorder(self, rows: Tensor) -> "TransformerState":
-        """Return the state with reordered caches; rows of a sentence have the same `memory`."""
+        """Return the state with reordered caches; all rows of a sentence share the rest."""
         return replace(self, cache=tuple(cache.select(rows) for cache in self.cache))
 
 

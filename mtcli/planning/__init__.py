@@ -1,1 +1,1 @@
-"""Settings chosen from corpus statistics and hardware, each with a reason."""
+"""Settings chosen based on corpus statistics and hardware, each with a reason."""

@@ -83,7 +83,7 @@ class _Draft:
 def choose(stats: CorpusStats, hardware: Hardware, fixed: Fixed) -> list[Choice]:
     """Return a choice for each relevant setting that is not in `fixed`.
 
-    If `fixed` contains a time budget (`train.minutes`), the model can be trained within it.
+    The model size also depends on the time budget: `train.minutes` in `fixed`, or the default.
     """
     size = choose_size(stats, hardware, _fixed_number(fixed, "train.minutes"))
     draft = _Draft(fixed)
@@ -132,7 +132,7 @@ def _choose_model(draft: _Draft, stats: CorpusStats, size: SizeChoice) -> None:
 
 
 def _choose_max_length(draft: _Draft, stats: CorpusStats, size: SizeChoice) -> None:
-    """Choose data.max_length and a search.max_length that is at least as large."""
+    """Choose data.max_length; raise search.max_length if the user's data.max_length is larger."""
     default, largest = _MAX_LENGTHS[0], _MAX_LENGTHS[-1]
     fixed_length = _fixed_int(draft.fixed, "data.max_length")
     if fixed_length is not None and fixed_length > largest:

@@ -63,14 +63,14 @@ class CorpusStats:
         return _FIXED_PIECES + 2 * self.alphabet_size
 
     def estimate_pieces(self, vocab_size: int, *, is_shared: bool = True) -> tuple[float, float]:
-        """Return the mean number of pieces in a source line and in a target line."""
+        """Return the estimated mean number of pieces in a source line and in a target line."""
         n_merges = vocab_size - _FIXED_PIECES - self.alphabet_size
         # A separate vocabulary segments its language like a shared one of twice the size.
         n_merges *= 1 if is_shared else 2
         return self.source.estimate_pieces(n_merges), self.target.estimate_pieces(n_merges)
 
     def estimate_p99_pieces(self, vocab_size: int) -> int:
-        """Return the 99th percentile of pieces per line, for the side where it is larger."""
+        """Estimate the 99th percentile of pieces per line, for the side where it is larger."""
         sides = zip((self.source, self.target), self.estimate_pieces(vocab_size), strict=True)
         return max(round(side.p99_characters / side.characters * mean) for side, mean in sides)
 

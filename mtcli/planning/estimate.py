@@ -13,7 +13,7 @@ from mtcli.planning.corpus_stats import CorpusStats
 _EFFICIENCY = 0.95
 _THREAD_LOSS = 0.32
 _OVERHEAD = 1_100  # cost of norms, dropout and additions per output of a linear layer, in FLOPs
-_BFLOAT16_SPEEDUP = 1.6  # of a step with a transformer of width 192
+_BFLOAT16_SPEEDUP = 1.6  # of a training step, measured with a transformer of width 192
 _FILL_RATE = 0.96  # fraction of the positions in a batch that are not padding
 _GPU_GFLOPS = 20_000  # assumed for small models, because mtcli does not measure GPUs
 _GPU_STEP_SECONDS = 0.03  # kernel launch overhead of a step

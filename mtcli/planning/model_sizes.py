@@ -70,7 +70,7 @@ def look_up(table: Table[Value], number: int) -> Value:
 
 
 def choose_size(stats: CorpusStats, hardware: Hardware, minutes: float | None) -> SizeChoice:
-    """Return the largest size that suits the corpus and can be trained within the budget."""
+    """Return the largest size that suits the corpus and the time budget, or else the smallest."""
     default = GPU_MINUTES if hardware.gpu else CPU_MINUTES
     budget = minutes or default
     suitable = [tier for tier in SIZE_TIERS if tier.min_pairs <= stats.n_pairs]

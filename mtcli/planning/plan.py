@@ -35,7 +35,7 @@ def make_plan(
     """Return a plan that chooses the settings missing from `settings`; `data.train` is required.
 
     The plan keeps the user's settings and adapts the chosen settings to them. Only
-    `train.steps` and the intervals derived from it depend on the measured speed of the machine.
+    `train.steps` and the settings derived from it depend on the measured speed of the machine.
     """
     fixed = flatten(settings)  # by key, because the user may set only part of a section
     hardware = _hardware_in_use(hardware, fixed)
@@ -52,7 +52,7 @@ def estimate_config(stats: CorpusStats, config: Config, hardware: Hardware | Non
 
 
 def with_training_pairs(plan: Plan, n_pairs: int) -> Plan:
-    """Return `plan` with the cost of training on `n_pairs`, the pairs left for training."""
+    """Return `plan` with the cost of training on `n_pairs` pairs (filtered, without dev pairs)."""
     stats = replace(plan.stats, n_pairs=n_pairs)
     cost = estimate(plan.config, stats, plan.hardware)
     return replace(plan, estimate=cost, n_training=n_pairs)
@@ -102,7 +102,10 @@ def corpus_line(plan: Plan) -> str:
 
 
 def is_in_plan(line: str, saved_lines: Sequence[str]) -> bool:
-    """Return whether a saved plan contains `line`, which mtcli 0.2.0 wrote without the note."""
+    """Return whether a saved plan contains `line`, with or without " before filtering".
+
+    mtcli 0.2.0 wrote the line without these words.
+    """
     return line in saved_lines or line.replace(_UNFILTERED, "") in saved_lines
 
 

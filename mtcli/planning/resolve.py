@@ -72,7 +72,10 @@ def _existing_parent(path: Path) -> Path:
 
 
 def unplanned_config(request: TrainRequest) -> Config:
-    """Return the configuration without the choices that require reading the corpus."""
+    """Return the configuration without reading the corpus.
+
+    If the run must still be planned, all settings except its corpus and device are defaults.
+    """
     if request.file is not None or (not request.is_fresh and has_saved_weights(request.out)):
         return resolve(request)
     fixed = flatten(_all_settings(request))
@@ -135,7 +138,7 @@ def _has_current_plan(request: TrainRequest) -> bool:
 
 
 def plan_for(request: TrainRequest, notify: Notify) -> Plan:
-    """Return the plan for a run; without a configuration file, choose the missing settings."""
+    """Return the plan; for a new run without a configuration file, choose the missing settings."""
     if request.file is not None or is_resumed(request):
         config = resolve(request)
         return estimate_config(_measure(request, config.data, notify), config)
@@ -157,7 +160,10 @@ def plan_for(request: TrainRequest, notify: Notify) -> Plan:
 
 @contextmanager
 def _usage_errors() -> Iterator[None]:
-    """Convert errors in settings, which all come from the command line, to `UsageError`."""
+    """Run the block and convert `ConfigError` to `UsageError`.
+
+    All settings in these blocks come from the command line.
+    """
     try:
         yield
     except ConfigError as error:
@@ -165,7 +171,7 @@ def _usage_errors() -> Iterator[None]:
 
 
 def plan_without_corpus(request: TrainRequest) -> Plan:
-    """Return the plan for a configuration file whose corpus is not available."""
+    """Return the plan for a configuration file, with an assumed corpus instead of its own."""
     return estimate_config(ASSUMED_CORPUS, resolve(request))
 
 

@@ -105,7 +105,7 @@ def round_ticks(low: float, high: float, count: int = 5) -> list[float]:
 
 
 def tick_labels(ticks: Sequence[float]) -> list[str]:
-    """Format evenly spaced ticks compactly, all with the same unit and number of decimals."""
+    """Return short labels for evenly spaced ticks, with the same unit and number of decimals."""
     step, largest = ticks[1] - ticks[0], max(abs(tick) for tick in ticks)
     if largest < 1e-2 and step < 1e-3:  # 2.5e-4 is shorter than 0.00025
         return [f"{tick:.1e}".replace("e-0", "e-") if tick else "0" for tick in ticks]
@@ -224,7 +224,7 @@ def _category_axis(chart: Chart, left: float) -> Axis:
 
 
 def _shorten(category: str) -> str:
-    """Return the axis label of a category; the table of values shows the full name."""
+    """Return the axis label of a category, truncated if long; the table shows the full name."""
     is_short = len(category) <= _MAX_LABEL_CHARACTERS
     return category if is_short else f"{category[: _MAX_LABEL_CHARACTERS - 1]}…"
 

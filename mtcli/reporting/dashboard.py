@@ -57,12 +57,12 @@ class Throughput:
         return 1 - self.n_tokens / self.n_positions if self.n_positions else 0.0
 
     def seconds_left(self, step: StepDone) -> float:
-        """Return the estimated time for the steps after `step`."""
+        """Return the estimated time in seconds for the steps after `step`."""
         return (step.steps - step.step) * self.seconds
 
 
 def _update_mean(mean: float, value: float, weight: float) -> float:
-    """Return `mean` moved toward `value`; ignore NaN and infinite values."""
+    """Return the moving average `mean` updated with `value`; ignore NaN and infinite values."""
     if not math.isfinite(value):
         return mean
     return value if weight == 1 or math.isnan(mean) else mean + weight * (value - mean)
@@ -166,7 +166,7 @@ class Dashboard:
             self.losses.append((step, self.throughput.loss))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Draw four lines that do not wrap at any width."""
+        """Yield four lines that do not wrap at any width; nothing before the first step."""
         if self.step is None:
             return
         overflow: OverflowMethod = "crop" if options.ascii_only else "ellipsis"
@@ -186,7 +186,7 @@ class Dashboard:
             yield line
 
     def _progress_bar(self, step: StepDone, width: int, overflow: OverflowMethod) -> Table:
-        """Draw the progress bar, followed by the longest text that fits."""
+        """Return a line with the progress bar and the longest text that fits."""
         room = width - _MIN_BAR_WIDTH - _GAP
         texts = [Text.assemble((count, "bold"), *rest) for count, rest in self._progress_text(step)]
         text = next((text for text in texts if text.cell_len <= room), texts[-1])
@@ -204,7 +204,10 @@ class Dashboard:
         return table
 
     def _progress_text(self, step: StepDone) -> list[tuple[str, list[str]]]:
-        """Return texts with the step, elapsed time, and activity or time left; longest first."""
+        """Return alternative progress texts, longest first, each with its bold and plain parts.
+
+        The longest text has the step, the elapsed time, and the current activity or the time left.
+        """
         gap = " " * _GAP
         count = f"{step.step:,}/{step.steps:,}"
         elapsed = format_duration(time.monotonic() - self._start_time)
@@ -226,7 +229,7 @@ class Dashboard:
         ]
 
     def _numbers(self, width: int) -> list[Text]:
-        """Draw losses and scores, each with a sparkline of `width` columns."""
+        """Return lines for loss, dev loss and score, each with a sparkline of `width` columns."""
         losses = [loss for _, loss in self.losses]
         dev_losses = [event.loss for event in self.validations]
         scores = [event.scores[MAIN_METRIC].value for event in self.validations]

@@ -52,7 +52,10 @@ class Display(Protocol):
 
 
 def open_display(console: Console, *, is_quiet: bool = False, is_verbose: bool = False) -> Display:
-    """Return the display for `console`: live on a terminal, text lines in a pipe or file."""
+    """Return the display for `console`: live on a terminal, text lines in a pipe or file.
+
+    A quiet display shows nothing. A verbose display prints a line for every step.
+    """
     if is_quiet:
         return QuietDisplay()
     if console.is_terminal and not is_verbose:
@@ -94,7 +97,7 @@ _PROGRESS_SECONDS = 10.0
 
 
 class PlainDisplay:
-    """Lines of text, with progress at most once every `interval` seconds."""
+    """Display that prints lines of text, with progress at most once every `interval` seconds."""
 
     def __init__(self, console: Console, interval: float = _PROGRESS_SECONDS) -> None:
         self.console = console
@@ -168,9 +171,9 @@ class DashboardLive(Live):
         self.dashboard = dashboard
 
     def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
-        """Erase the last frame, print `renderables` and draw a new frame below."""
+        """Return output that erases the last frame, prints `renderables` and draws a new frame."""
         # A narrower terminal wraps the lines of the last frame, but rich erases only as many lines
-        # as it printed.
+        # as it printed. Erase the extra lines first.
         n_wrapped = self.dashboard.n_wrapped_lines(self.console.width)
         erase = [(ControlType.CURSOR_UP, 1), (ControlType.ERASE_IN_LINE, 2)] * n_wrapped
         return super().process_renderables([Control(*erase), *renderables])

@@ -99,7 +99,7 @@ def best_validation(entries: Sequence[LogEntry]) -> LogEntry | None:
 
 
 def _outcome(entries: Sequence[LogEntry]) -> str:
-    """Return why the run ended and the origin of its weights; an empty string during training."""
+    """Return text with the stop reason and the origin of the weights; empty during training."""
     last = (select_entries(entries, "finished") or [{}])[-1]
     reason, weights = last.get("reason"), last.get("weights")
     reason_text = f" ({reason})" if reason else ""

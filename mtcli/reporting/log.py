@@ -48,7 +48,7 @@ class EventLog:
         self.path = path
 
     def __call__(self, event: Event) -> None:
-        """Append `event`."""
+        """Append `event`; skip steps that are not multiples of `STEP_INTERVAL`."""
         if isinstance(event, StepDone) and event.step % STEP_INTERVAL:
             return
         text = json.dumps(as_logged(event), ensure_ascii=False, allow_nan=False) + "\n"
@@ -205,7 +205,7 @@ def _is_undone(entry: LogEntry, to_step: float) -> bool:
 
 
 def _as_event(entry: dict[str, Any]) -> StepDone | Validated | RolledBack | None:
-    """Invert `as_logged` for steps, validations and rollbacks; return None for other entries."""
+    """Return the step, validation or rollback in a log entry; None for other entries."""
     values = {key: value for key, value in entry.items() if key not in ("event", "time")}
     try:
         match entry.get("event"):

@@ -39,7 +39,7 @@ def resume_line(event: Resumed) -> str:
 
 
 def rollback_line(event: RolledBack) -> str:
-    """Return the cause of a rollback, its target step and the learning-rate factor."""
+    """Return one line with the cause of a rollback, its target step and learning-rate factor."""
     return (
         f"step {event.step}: {event.reason}; rolling back to step {event.to_step} "
         f"with learning-rate factor {event.factor:g}"
@@ -47,7 +47,7 @@ def rollback_line(event: RolledBack) -> str:
 
 
 def preparation_line(event: Preparing) -> str:
-    """Return the progress of the preparation, with an estimate of the remaining time."""
+    """Return one line about the progress of the preparation, with the time left if known."""
     pairs = f": {format_count(event.n_pairs, 'pair')}" if event.n_pairs else ""
     done = f"{event.activity}{pairs}"
     if not event.share:
@@ -68,17 +68,20 @@ def scores_text(loss: float, scores: Scores) -> str:
 
 
 def strip_control(text: str) -> str:
-    """Replace control characters, which terminals interpret and HTML does not allow."""
+    """Replace control characters with U+FFFD: terminals interpret them, and HTML forbids them."""
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def clip_text(text: str, limit: int = 200) -> str:
-    """Shorten `text` for display, because early checkpoints may output very long translations."""
+    """Truncate `text` to `limit` characters and an ellipsis; replace control characters.
+
+    Early checkpoints may output very long translations.
+    """
     return strip_control(text if len(text) <= limit else f"{text[:limit]}…")
 
 
 def example_text(pair: tuple[str, str] | None) -> str:
-    """Return a suffix for a message that shows an example pair; an empty string for None."""
+    """Return an example pair as text to append to a message; empty if `pair` is None."""
     if pair is None:
         return ""
     source, target = (clip_text(line, _EXAMPLE_LENGTH) for line in pair)

@@ -74,7 +74,7 @@ class Table:
 
 
 def render_page(template: str, values: Mapping[str, object], assets: Sequence[str] = ()) -> str:
-    """Return a complete page without control characters."""
+    """Return a complete HTML page with its styles and scripts; replace control characters."""
     scripts = [_read_asset(name) for name in assets if name.endswith(".js")]
     styles = [_read_asset(name) for name in ("base.css", *assets) if name.endswith(".css")]
     text = render_fragment(

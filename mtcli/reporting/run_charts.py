@@ -71,7 +71,7 @@ def rollback_markers(entries: Sequence[LogEntry]) -> list[Marker]:
 
 
 def rollback_text(entry: LogEntry) -> str:
-    """Return the cause of a rollback, its target step and the learning-rate factor."""
+    """Return one line with the cause of a rollback, its target step and learning-rate factor."""
     return (
         f"step {finite_number(entry, 'step') or 0:,.0f}: "
         f"{entry.get('reason', 'training diverged')}; "

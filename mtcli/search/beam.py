@@ -97,7 +97,7 @@ def _start(state: State, source: Tensor, beam_size: int, bos: int) -> _Beams:
 
 
 def _expand(logits: Tensor, log_probs: Tensor, options: SearchOptions) -> _Candidates:
-    """Return the 2W best candidates given logits [B*W, V] and beam log-probabilities [B, W]."""
+    """Return each sentence's 2W best candidates, given logits [B*W, V] and `log_probs` [B, W]."""
     beam_size = log_probs.size(1)
     # The best k tokens of each row suffice, so only their logits are normalized.
     row_scores, tokens = logits.topk(min(2 * beam_size, logits.size(-1)), dim=-1)  # [B*W, k]
@@ -146,7 +146,7 @@ def _is_done(finished: list[list[Hypothesis]], beams: _Beams, options: SearchOpt
 
 
 def _advance(beams: _Beams, best: _Candidates, has_ended: Tensor, is_active: Tensor) -> _Beams:
-    """Keep the W best candidates that have not ended, and drop sentences that are not active."""
+    """Return the active sentences with their W best candidates that have not ended."""
     beam_size = beams.log_probs.size(1)
     kept = has_ended[is_active].int().argsort(dim=1, stable=True)[:, :beam_size]  # [B, W]
     rows = best.rows[is_active].gather(1, kept).flatten()  # [B*W]

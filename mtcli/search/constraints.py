@@ -1,4 +1,4 @@
-"""Repetition constraints and forced prefixes, defined as in CTranslate2, so that engines agree."""
+"""Repetition constraints and forced prefixes. Both engines use CTranslate2's definitions."""
 
 from dataclasses import dataclass
 
@@ -20,7 +20,7 @@ def apply_constraints(logits: Tensor, tokens: Tensor, options: SearchOptions) ->
 
 
 def _block_repeated_ngrams(logits: Tensor, tokens: Tensor, n: int) -> Tensor:
-    """Return the logits with each token blocked that would repeat an n-gram in `tokens`."""
+    """Return the logits with -inf for each token that would repeat an n-gram in `tokens`."""
     ngrams = tokens.unfold(1, n, 1)  # [B, t-n+1, n]
     context = tokens[:, tokens.size(1) - n + 1 :]  # [B, n-1]
     is_match = (ngrams[:, :, :-1] == context[:, None]).all(dim=-1)  # [B, t-n+1]

@@ -21,7 +21,7 @@ def sample(
     limit: int,
     prefix: Prefix | None = None,
 ) -> list[list[Hypothesis]]:
-    """Return `n_best` sampled translations for each row of source ids [B, S], best first."""
+    """Return `options.n_best` samples for each row of source ids [B, S], best first."""
     sampling, n_samples = options.sampling or Sampling(), options.n_best
     sentences = torch.arange(len(source), device=source.device).repeat_interleave(n_samples)
     row_ids = list(range(len(sentences)))  # original indices of the active rows
@@ -61,7 +61,7 @@ def sample(
 
 
 def _draw(logits: Tensor, sampling: Sampling, generator: torch.Generator) -> Tensor:
-    """Draw one token [B] from each row of `logits` [B, V]."""
+    """Return one random token for each row of `logits` [B, V], in a tensor [B]."""
     ranked, tokens = (logits / sampling.temperature).sort(dim=-1, descending=True)
     if sampling.top_k:
         ranked, tokens = ranked[:, : sampling.top_k], tokens[:, : sampling.top_k]

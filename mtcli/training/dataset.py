@@ -119,8 +119,8 @@ class DevSet:
     ) -> DevScores:
         """Return the scores of `model` with greedy search; the processes share the work.
 
-        Translations are truncated after `max_length` pieces. Afterward, the model is in evaluation
-        mode.
+        Translations are truncated after `max_length` pieces, by default twice the length of the
+        longest reference. Afterward, the model is in evaluation mode.
         """
         began = time.perf_counter()
         batches = list(batches_in_order(self.encoded, config.data.batch_tokens))

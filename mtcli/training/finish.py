@@ -1,8 +1,9 @@
 """End of training: choose the final weights and export the model to CTranslate2.
 
-The candidates for the final weights are the best validated step, the mean of several validated
-steps, and the last step without the moving average. The export includes a vocabulary shortlist,
-which is enabled by default only if it makes translation faster without a notable loss of BLEU.
+The candidates for the final weights are those of the best validated step, the mean of several
+validated steps, and those of the last step, without the moving average. The export includes a
+vocabulary shortlist, which is enabled by default only if it makes translation faster without a
+notable loss of BLEU.
 """
 
 from collections.abc import Callable, Mapping
@@ -177,7 +178,9 @@ def _export(run: Run) -> None:
 def export_with_shortlist(
     directory: Path, train_set: EncodedCorpus, dev: Corpus
 ) -> Shortlist | None:
-    """Export the model with a shortlist; return the shortlist, or None for a language model.
+    """Export the model with a shortlist; return the evaluation of the shortlist.
+
+    Export a language model without a shortlist and return None.
 
     The shortlist is enabled by default if it makes translation faster without a notable loss of
     BLEU on `dev`. The speedup is estimated from operation counts instead of measured, so that the

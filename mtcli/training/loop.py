@@ -49,7 +49,7 @@ class Step:
 
 
 class DivergedError(Exception):
-    """Training diverged at `step`; the message describes how the loss changed."""
+    """Training diverged at `step`; the message gives the reason."""
 
     def __init__(self, step: int, message: str) -> None:
         super().__init__(message)
@@ -78,7 +78,7 @@ def fit(
         result = train_step.backward(group)
         if not math.isfinite(result.loss + result.gradient_norm):
             train_step.zero_grad()
-            raise DivergedError(number, "the loss is NaN or infinite")
+            raise DivergedError(number, "the loss or the gradient norm is NaN or infinite")
         train_step.update(number, factor)
         now = time.perf_counter()
         yield Step(
@@ -95,7 +95,10 @@ def fit(
 
 
 def train(run: Run, progress: Progress, request: StopRequest) -> Progress | Stopped:
-    """Train until the run is complete or a stop is requested; roll back if training diverges."""
+    """Train until the run is complete or a stop is requested; roll back if training diverges.
+
+    Return the final progress, or `Stopped` if a stop was requested.
+    """
     initial = progress
     while True:
         try:
@@ -163,7 +166,7 @@ def _advance(progress: Progress, step: Step) -> Progress:
 
 
 def _record_memory_limit(run: Run, progress: Progress) -> Progress:
-    """Return the progress with the current batch size limit, so that a resumed run uses it."""
+    """Return the progress with the current batch size limit; if it is new, report it."""
     limit = run.train_step.max_positions
     if limit == progress.most_positions:
         return progress
@@ -239,7 +242,7 @@ def is_better(score: float, loss: float, progress: Progress) -> bool:
 def save(run: Run, progress: Progress, *, is_validated: bool) -> Progress:
     """Write a checkpoint and return the saved progress.
 
-    After a validation, also write the best weights and the report.
+    After a validation, also write the report and, if they are the best so far, the weights.
     """
     average = run.average.weights if run.average else None
     tensors = run.processes.gather_to_first(snapshot(run.model, run.train_step.optimizers, average))
@@ -269,7 +272,10 @@ def save_if_best(run: Run, progress: Progress, weights: Mapping[str, Tensor]) ->
 
 
 def _roll_back(run: Run, initial: Progress, progress: Progress, error: DivergedError) -> Progress:
-    """Restore the last validated checkpoint or the initial state, and halve the learning rate."""
+    """Restore the last validated checkpoint or the initial state, and halve the learning rate.
+
+    Return the restored progress; raise `ConfigError` after `train.max_rollbacks` rollbacks.
+    """
     if progress.n_rollbacks >= run.config.train.max_rollbacks:
         raise divergence_error(error)
     checkpoint = find_checkpoint(run.context, validated=True)

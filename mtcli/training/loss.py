@@ -21,7 +21,7 @@ _CHUNK = 2**22  # maximum number of logits in memory at the same time
 
 
 def summed_loss(hidden: Tensor, weight: Tensor, labels: Tensor, smoothing: float) -> Tensor:
-    """Return the cross-entropy of `labels` [B, T], summed over the target tokens.
+    """Return the label-smoothed cross-entropy of `labels` [B, T], summed over the target tokens.
 
     The logits are `hidden` [B, T, D] times the transpose of `weight` [V, D]. The loss is a sum, so
     that every target token has the same weight, regardless of the batch size.
@@ -38,7 +38,7 @@ def summed_loss(hidden: Tensor, weight: Tensor, labels: Tensor, smoothing: float
 @dataclass(frozen=True)
 class _LossOptions:
     smoothing: float
-    dtype: torch.dtype  # of the matrix products; everything else has the type of the hidden states
+    dtype: torch.dtype  # of the matrix products
     has_gradients: bool
 
 

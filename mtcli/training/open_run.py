@@ -168,7 +168,7 @@ def _prepare_data(
 
 
 def _with_languages(config: Config, languages: Languages) -> Config:
-    """Return `config` with the language codes of the corpus, unless `to` sets target languages."""
+    """Return `config` with the languages of the corpus, or unchanged if the corpora set `to`."""
     if config.data.train.targets:
         return config
     codes = {"source_lang": languages.source, "target_lang": languages.target}
@@ -176,7 +176,10 @@ def _with_languages(config: Config, languages: Languages) -> Config:
 
 
 def _lock_new_run(directory: Path, lock: RunLock) -> None:
-    """Lock the directory of a new run; raise `CheckpointError` if it already contains a run."""
+    """Lock the directory of a new run, unless this process has already locked it.
+
+    Raise `CheckpointError` if another process has started a run there in the meantime.
+    """
     if lock.is_held:
         return
     lock.acquire()

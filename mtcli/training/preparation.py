@@ -214,7 +214,7 @@ class Preparation:
         if None in parts:
             return None
         filters = data.max_length, self._config.tokenizer.normalization, data.dev_pairs
-        # Without filters, keep the key of version 0.2.0.
+        # Without filters, use the same key as version 0.2.0, so that its entries can be reused.
         if self._config.filters != FilterConfig.none():
             parts.append(json.dumps(self._config.filters.model_dump(mode="json")))
         is_new_model = self._config.train.start_from is None  # affects the warning about few pairs
@@ -224,7 +224,7 @@ class Preparation:
         notices: list[str] = []
         self.split = split = read_split(self._config, notices.append, self._reader)
         with ThreadPoolExecutor(1) as pool:
-            digest = pool.submit(lambda: split.digest)  # mostly without the interpreter lock
+            digest = pool.submit(lambda: split.digest)  # hashing releases the interpreter lock
             notices += quick_warnings(split.train)
         configured = configured_languages(self._config)
         languages = self._reader.languages(self._config.data.train, configured)

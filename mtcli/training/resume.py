@@ -14,7 +14,10 @@ from mtcli.training.run_state import Run, RunContext, build_run
 
 
 def find_checkpoint(context: RunContext, *, validated: bool = False) -> Checkpoint | None:
-    """Return the last intact checkpoint, or None; only rank 0 gets its tensors."""
+    """Return the last intact checkpoint, or None; only rank 0 gets its tensors.
+
+    With `validated`, consider only the checkpoints of validated steps.
+    """
     processes, directory = context.processes, context.directory
     checkpoint = None
     if processes.is_first:

@@ -33,7 +33,7 @@ def train_run(
 ) -> Finished | Stopped:
     """Train until the run is complete or a stop is requested.
 
-    If `directory` contains a run, resume it.
+    If `directory` contains a run, resume it. Return the final event.
     """
     request = StopRequest(options.stop_after)
     try:

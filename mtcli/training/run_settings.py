@@ -1,4 +1,4 @@
-"""Settings that a run decides when it starts, and keeps when it resumes.
+"""Settings that are chosen when a run starts, and kept when it resumes.
 
 They depend on the corpus and the machine: BLEU tokenizer, precision and number of steps.
 """

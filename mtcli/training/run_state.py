@@ -186,7 +186,7 @@ class Run:
         return combine(measured, self.config.train.dev_rule)
 
     def groups_from(self, position: DataPosition) -> Generator[Group]:
-        """Probe the memory; return a generator that prefetches batch groups, from `position`."""
+        """Probe the memory; return a generator of prefetched batch groups, from `position` on."""
         stream = self.batch_stream()
         self.train_step.probe_memory(stream.largest)
         groups = stream.groups(position)

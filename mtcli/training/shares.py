@@ -11,7 +11,7 @@ from mtcli.training.run_state import Run
 
 
 def planned_shares(run: Run) -> list[str]:
-    """Return lines with each corpus's share of an epoch, or [] if there is only one corpus."""
+    """Return lines with each corpus's share of an epoch; [] for a single or streamed corpus."""
     if not _has_shares(run):
         return []
     sizes, tokens = run.parts.sizes, run.parts.n_tokens
@@ -26,7 +26,10 @@ def planned_shares(run: Run) -> list[str]:
 
 
 def used_shares(run: Run, position: DataPosition) -> list[str]:
-    """Return lines with each corpus's share of the pairs used in training up to `position`."""
+    """Return lines with each corpus's share of the pairs used in training up to `position`.
+
+    Return [] for a single or streamed corpus.
+    """
     if not _has_shares(run):
         return []
     pairs, tokens = run.parts.count(run.batch_stream().rows_in_epoch(position))

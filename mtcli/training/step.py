@@ -87,12 +87,13 @@ class TrainStep:
         self._has_overflowed = False
 
     def probe_memory(self, largest: Callable[[], Batch]) -> None:
-        """Find the largest batch size that fits in the memory of every process.
+        """Lower `max_positions` until the largest batch fits in the memory of every process.
 
-        The probe must run before the first step, because a process that runs out of memory during
-        a step would leave the others waiting for its gradients. The probe is also the first
-        gradient exchange, which fixes the order of DistributedDataParallel's buckets. If this order
-        depended on where a run was interrupted, a resumed run would sum gradients differently.
+        Do nothing without DistributedDataParallel, or if the memory has already been probed. The
+        probe must run before the first step, because a process that runs out of memory during a
+        step would leave the others waiting for its gradients. The probe is also the first gradient
+        exchange, which fixes the order of DistributedDataParallel's buckets. If this order depended
+        on where a run was interrupted, a resumed run would sum gradients differently.
         """
         if self._is_memory_probed:
             return
@@ -105,7 +106,7 @@ class TrainStep:
         self.zero_grad()
 
     def backward(self, group: Group) -> StepResult:
-        """Compute the unscaled and clipped gradients of `group`; return the loss and the sizes."""
+        """Compute the unscaled, clipped gradients of `group`; return the loss, norm and sizes."""
         self.model.train()
         counts = self.processes.all_reduce_sum(group.counts(), self.device)
         n_target_tokens, n_tokens, n_positions = map(int, counts)
@@ -208,7 +209,7 @@ class TrainStep:
         return [batch.micro_batch(i, n_parts) for i in range(n_parts)]
 
     def _halve_batches(self, batches: list[Batch]) -> None:
-        """Halve the maximum batch size; raise `ConfigError` if every batch is a single pair."""
+        """Limit batches to half of the largest; raise `ConfigError` if all are single pairs."""
         if max(self.processes.gather(max(len(batch.source) for batch in batches))) == 1:
             raise _memory_error("out of memory, even with a single pair")
         largest = max(batch.n_positions for batch in batches)

@@ -10,7 +10,8 @@ from mtcli.training.dataset import Dataset
 from mtcli.training.loop import fit
 from mtcli.training.run_state import RunContext, build_run
 
-_TIMING_SHARE, _MAX_TIMING_SECONDS = 0.03, 60.0  # stop timing at the lower limit
+# Timing stops after this share of the budget or this many seconds, whichever comes first.
+_TIMING_SHARE, _MAX_TIMING_SECONDS = 0.03, 60.0
 _MIN_STEPS = 4  # minimum number of steps to time (after the slow first step) and to train
 _EXAMPLE_STEPS = 100  # for the hint in the error message
 _USABLE_SHARE = 0.95  # share of the budget that is planned; the rest is for the export and delays

@@ -57,7 +57,7 @@ def translate_part(
 
 
 def align_words(source: Sequence[str], target: Sequence[str], attention: Attention) -> Alignment:
-    """Link each target word to the source word that its pieces attend to most.
+    """Return links from each target word to the source word that its pieces attend to most.
 
     A target word whose attention weights are all zero has no link.
     """

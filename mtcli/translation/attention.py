@@ -17,7 +17,7 @@ from mtcli.translation.splitting import LinePart, replace_line_breaks, separator
 if TYPE_CHECKING:
     from mtcli.models.base import TranslationModel
 
-_MAX_POSITIONS = 1_000  # of a line with a reference; the number of weights grows quadratically
+_MAX_POSITIONS = 1_000  # of a line or its reference; the number of weights grows quadratically
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def trace_attention(
 
 
 def _check_length(model: "TranslationModel[Any]", n_positions: int) -> None:
-    """Raise `DataError` if a line and its reference are longer than the model or a map can be."""
+    """Raise `DataError` if a line or its reference is too long for the model or for a map."""
     if n_positions > _MAX_POSITIONS:
         raise DataError(
             f"the line or its translation has {n_positions:,} pieces, but an attention map can "
@@ -79,7 +79,7 @@ def _check_length(model: "TranslationModel[Any]", n_positions: int) -> None:
         )
     if model.n_positions is not None and n_positions > model.n_positions:
         raise DataError(
-            f"the line and its reference need {n_positions} positions, but the model has "
+            f"the line or its reference needs {n_positions} positions, but the model has "
             f"{model.n_positions}",
             hint="use a shorter line and a shorter reference",
         )

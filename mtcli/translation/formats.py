@@ -62,7 +62,7 @@ class Formats:
         if line.fields is None and self.input == "jsonl":
             return ""  # a blank line stays blank
         fields = {"text": line.request.text} if line.fields is None else line.fields
-        # Drop the warnings of an earlier translation.
+        # Drop warnings in the input, which come from an earlier translation.
         passed_through = {name: value for name, value in fields.items() if name != _WARNINGS}
         return _to_json({**passed_through, **self._output_fields(line, candidates)})
 

@@ -22,7 +22,7 @@ _MAX_BEAM_ROWS = 1024  # per batch
 _MAX_PERIOD = 8
 _MIN_REPEATS = 4
 _MIN_REPEATED_LENGTH = 12
-_MIN_DUPLICATES = 9  # minimum in a repetitive translation: 3 pieces that occur 4 times each
+_MIN_DUPLICATES = 9  # smallest number in a repetitive translation: 12 pieces, 3 of them distinct
 
 
 @dataclass(frozen=True)
@@ -84,8 +84,8 @@ class LineTranslator:
         if n_positions is not None and options.max_length > n_positions:
             raise EngineError(
                 f"max_length={options.max_length} exceeds the model's {n_positions} positions",
-                hint="use a smaller --max-length or, unless the model has learned positions, "
-                "--engine torch",
+                hint="use a smaller --max-length, or --engine torch if the model's positions are "
+                "not learned",
             )
 
     def translate_groups(
@@ -109,7 +109,7 @@ class LineTranslator:
 
 
 class _Group(Group[list[Translation]]):
-    """Lines to translate together; duplicates are translated only once."""
+    """Lines to translate together. Except in sampling, duplicates are translated only once."""
 
     def __init__(
         self,
@@ -225,7 +225,7 @@ class _Group(Group[list[Translation]]):
     def _join(
         self, request: Request, parts: list[LinePart], candidates: list[list[Translation]]
     ) -> list[Translation]:
-        """Join the n-best lists of the parts of a line.
+        """Return the n-best list of a line, joined from the n-best lists of its parts.
 
         The best candidates of all parts form the best translation, the second-best ones form the
         second-best translation, and so on.
@@ -262,7 +262,10 @@ def join_parts(parts: Sequence[LinePart], translations: Sequence[Translation]) -
 
 
 def _drop_invalid_links(translation: Translation, n_source: int) -> Alignment | None:
-    """Drop links to words that `str.split` does not find: the tokenizer may find more words."""
+    """Return the alignment without links to words that only the tokenizer finds.
+
+    In the output, the words of a text are those that `str.split` finds.
+    """
     if translation.alignment is None:
         return None
     n_target = len(translation.text.split())

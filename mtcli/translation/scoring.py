@@ -117,7 +117,7 @@ class PairScorer:
         return run_groups(work, self.engine.n_parallel)
 
     def to_pieces(self, pairs: Sequence[Pair]) -> list[PiecePair]:
-        """Return the pieces of each pair."""
+        """Return the pieces of each pair; the tags precede those of the source."""
         sources = self.tokenizers.source.tokenize_batch([pair.source for pair in pairs])
         targets = self.tokenizers.target.tokenize_batch([pair.target for pair in pairs])
         tags = self.symbols
@@ -128,13 +128,16 @@ class PairScorer:
 
 
 def _choose_max_pieces(loaded: LoadedEngine, wanted: int | None) -> int:
-    """Return the maximum length of a source or target: `wanted`, or the model's default."""
+    """Return the maximum length of a source or target: `wanted`, or the model's default.
+
+    Raise `EngineError` if the engine cannot process sequences as long as `wanted`.
+    """
     n_positions = loaded.engine.n_positions
     limit = None if n_positions is None else n_positions - 1  # one position is for EOS or BOS
     if wanted is not None and limit is not None and wanted > limit:
         raise EngineError(
             f"max_pieces={wanted} exceeds the model's limit of {limit}",
-            hint=f"use at most {limit} or, unless the model has learned positions, --engine torch",
+            hint=f"use at most {limit}, or --engine torch if the model's positions are not learned",
         )
     return wanted or min(loaded.search.max_length, limit or loaded.search.max_length)
 

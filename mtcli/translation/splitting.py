@@ -63,7 +63,7 @@ def split_line(pieces: Sequence[str], max_pieces: int) -> list[LinePart]:
 
 
 def separator(before: str, after: str, *, is_inside_word: bool) -> str:
-    """Return the separator between two translated parts: a space if the script uses spaces."""
+    """Return the separator between two translated parts: a space or an empty string."""
     if is_inside_word or not before or not after:
         return ""
     return "" if unicodedata.east_asian_width(before[-1]) in "WF" else " "

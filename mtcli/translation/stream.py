@@ -45,7 +45,10 @@ class Progress:
         self._groups.append(_GroupSize(n_lines, size))
 
     def advance(self, n_lines: float) -> None:
-        """Add translated lines (`n_lines` may be a fraction) and complete groups in order."""
+        """Record `n_lines` more translated lines, which may be a fraction.
+
+        The lines count toward the groups in the order in which the groups were read.
+        """
         self._n_in_group += n_lines
         while self._groups and self._n_in_group > self._groups[0].n_lines - _ROUNDING:
             group = self._groups.popleft()
@@ -91,7 +94,7 @@ class LineCounts:
 
     n_lines: int = 0
     n_invalid: int = 0  # not valid UTF-8; invalid bytes are replaced with U+FFFD
-    n_split: int = 0  # longer than the training data, translated in parts
+    n_split: int = 0  # longer than the lines in training, so translated in parts
     n_truncated: int = 0  # the best translation reached the length limit before EOS
     n_repetitive: int = 0  # the best translation repeats itself
 

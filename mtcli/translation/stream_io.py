@@ -33,7 +33,7 @@ def line_groups(source: Input) -> Iterator[list[bytes]]:
     """Yield groups of complete lines; an empty group means that no more lines are available yet.
 
     Only LF ends a line. Groups from a file are full. A group from a pipe or a terminal contains the
-    lines that are available, unless `fill_batches` is set.
+    lines that are available. With `fill_batches`, it is full too.
     """
     lines: list[bytes] = []
     unfinished: list[bytes] = []  # chunks of a line whose end has not been read

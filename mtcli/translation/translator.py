@@ -81,8 +81,8 @@ class Translator(LineTranslator):
     def score(self, sources: Iterable[str], targets: Iterable[str]) -> list[PairScore]:
         """Score existing translations; return the log-probability of each token of each target.
 
-        `sources` and `targets` are lists of lines or open files. A pair that is longer than the
-        model's `search.max_length` has no tokens, and its score is minus infinity.
+        `sources` and `targets` are lists of lines or open files. A pair whose source or target is
+        longer than the model's `search.max_length` has no tokens, and its score is minus infinity.
         """
         if isinstance(sources, str) or isinstance(targets, str):
             raise TypeError("sources and targets must be lists of strings, not single strings")

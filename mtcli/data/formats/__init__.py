@@ -69,10 +69,10 @@ _EXAMPLE = "examples of corpora: train.en train.de, 'train.{en,de}', train.tsv.g
 
 
 def open_corpus(names: Sequence[str], languages: Languages = UNKNOWN_LANGUAGES) -> OpenedCorpus:
-    """Open a corpus, given as one name in any format or as two text files.
+    """Open a corpus, given as one name or as a source file and a target file.
 
-    Missing files or columns raise `DataError` immediately. Invalid content raises it later, while
-    the caller iterates over `rows`.
+    Missing files or columns raise `DataError` immediately. Most errors in the content raise it
+    later, while the caller iterates over `rows`.
     """
     match list(names):
         case [name]:
@@ -93,7 +93,7 @@ def has_known_suffix(name: str) -> bool:
 
 
 def is_read_once(names: Sequence[str]) -> bool:
-    """Return whether a corpus is standard input or a pipe, which can be opened only once."""
+    """Return whether a corpus comes from standard input or a pipe, which can be read only once."""
     paths = (
         names if len(names) == 2 else [_parse(name, UNKNOWN_LANGUAGES)[1].name for name in names]
     )
@@ -115,7 +115,7 @@ def _open_one(name: str, languages: Languages) -> OpenedCorpus:
 
 
 def _parse(name: str, languages: Languages) -> tuple[CorpusFormat | None, Location]:
-    """Return the format that the prefix specifies, or None without a prefix, and the location.
+    """Return the format that the prefix specifies (None without a prefix) and the location.
 
     If `name` is an existing file, a colon in it does not separate a prefix.
     """
@@ -194,7 +194,7 @@ def _recognize_directory(location: Location) -> CorpusFormat:
 
 
 def _open_shards(locations: Sequence[Location], format_: CorpusFormat | None) -> OpenedCorpus:
-    """Open several files as one corpus; the first file determines the languages."""
+    """Open several files as one corpus; take unknown languages from the first file."""
     opened = [_open_file(locations[0], format_)]
     languages = opened[0].languages
     for location in locations[1:]:

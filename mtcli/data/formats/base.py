@@ -41,7 +41,7 @@ UNKNOWN_LANGUAGES = Languages()
 
 
 class ReadProgress:
-    """Progress in reading a file or dataset, counted in units of `unit` bytes."""
+    """Progress in reading a file or dataset, counted in units of about `unit` bytes."""
 
     def __init__(self, total: int | None = None, *, unit: int = 1) -> None:
         self.total = total  # None if unknown
@@ -59,7 +59,7 @@ class ReadProgress:
 
 
 def completed_share(parts: Sequence[ReadProgress]) -> float | None:
-    """Return the fraction of all parts that has been read, or None if a total is unknown."""
+    """Return the fraction of the data that has been read, or None if a total is unknown."""
     if not parts or any(part.total is None for part in parts):
         return None
     total = sum(part.unit * (part.total or 0) for part in parts)
@@ -96,7 +96,7 @@ class Location:
         return self.opener() if self.opener else open_decompressed(self.name, self.progress.add)
 
     def head(self) -> bytes:
-        """Return the first 1 MB of the content, or all of it if it is smaller."""
+        """Return up to 1 MB from the start of the content; raise `DataError` if it is empty."""
         try:
             with self.open() as file:
                 head = file.peek()
@@ -107,7 +107,7 @@ class Location:
         return head
 
     def head_location(self) -> "Location":
-        """Return a location for the start of the content; reading it does not consume a pipe."""
+        """Return a location with the same start; reading it does not consume a pipe."""
         if not self.opener:
             return self
         head = self.head()
@@ -127,7 +127,7 @@ class Location:
 
 @dataclass(frozen=True)
 class OpenedCorpus:
-    """An open corpus. Its content is read only by iterating over `rows` or `blocks`."""
+    """An open corpus. Iterate over `rows` or `blocks` to get its pairs."""
 
     rows: Iterator[Row]
     descriptions: tuple[str, ...]  # for each file, how mtcli reads it
@@ -136,7 +136,7 @@ class OpenedCorpus:
     version: str = ""  # content version of a corpus that is not in `files`; "" if unknown
     documents: tuple[str, ...] | None = None  # document id of each row of a WMT test set
     progress: tuple[ReadProgress, ...] = ()  # for each file or dataset; empty if unknown
-    blocks: Iterator[Block] | None = None  # the same pairs as `rows`, if this is faster
+    blocks: Iterator[Block] | None = None  # the same pairs, read faster; None if unsupported
 
 
 class CorpusFormat(ABC):
@@ -154,7 +154,7 @@ class CorpusFormat(ABC):
 
     @abstractmethod
     def open(self, location: Location) -> OpenedCorpus:
-        """Return one file or dataset as an open corpus; read at most its start."""
+        """Return one file or dataset as an open corpus, if possible without reading all of it."""
 
 
 def join_lines(text: str) -> str:

@@ -30,7 +30,8 @@ def choose_fields(
     """Return the source and target fields. `nested` lists the fields inside `translation`.
 
     The candidates, in order of precedence, are the selected fields, the fields named after the
-    languages, the fields called source and target, and any two fields if there are no others.
+    languages, the fields called source and target, the only two fields named after any language,
+    and the only two fields. If there are no such fields, raise `DataError`.
     """
     choice = _selected(names, nested, location, kind)
     for candidates, is_nested in ((names, False), (nested, True)):
@@ -74,7 +75,7 @@ def _by_language(
 
 
 def named_pair(names: Sequence[str]) -> FieldChoice | None:
-    """Return the fields called source and target, src and tgt, or src and trg."""
+    """Return the fields called source and target, src and tgt, or src and trg; else None."""
     originals = {name.lower(): name for name in names}
     for source, target in _PAIRS:
         if source in originals and target in originals:

@@ -127,7 +127,7 @@ class DatasetFormat(CorpusFormat):
         return any((location.path / name).is_file() for name in _SAVED_FILES)
 
     def open(self, location: Location) -> OpenedCorpus:
-        """Open the directory."""
+        """Open the dataset that the directory contains."""
         if not location.path.exists():
             raise DataError(f"no such directory: {location}", hint="check the name")
         if not self.recognizes(location, b""):

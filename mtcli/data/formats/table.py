@@ -33,7 +33,7 @@ class _Columns:
     target: int
     label: str
     has_header: bool = False
-    n_exact: int | None = None  # number of columns that every row must have
+    n_exact: int | None = None  # columns that every row must have; None: more are allowed
 
 
 class _TableFormat(CorpusFormat):
@@ -69,7 +69,7 @@ class TsvFormat(_TableFormat):
     suffixes = (".tsv",)
 
     def recognizes(self, location: Location, head: bytes) -> bool:
-        """Return whether the first lines have the same number of tabs."""
+        """Return whether each of the first lines has the same number of tabs, at least one."""
         del location
         lines = head.split(b"\n")[:_N_EXAMINED]
         complete = lines[:-1] if len(lines) > 1 else lines

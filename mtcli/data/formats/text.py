@@ -60,7 +60,7 @@ def expand_pair(name: str, languages: Languages) -> tuple[str, str] | None:
 
 
 def _side(prefix: str, language: str) -> str | None:
-    """Return the file PREFIX.LANGUAGE, plain or compressed, if it exists."""
+    """Return the name of the file PREFIX.LANGUAGE, plain or compressed; None if it is missing."""
     names = (f"{prefix}.{language}{suffix}" for suffix in ("", *COMPRESSION_SUFFIXES))
     return next((name for name in names if exists(name)), None)
 
@@ -84,7 +84,7 @@ def find_files(pattern: str) -> list[str]:
 
 
 def open_text_files(source: str, target: str, languages: Languages) -> OpenedCorpus:
-    """Open two line-aligned text files, or two patterns that match the same number of files."""
+    """Open two line-aligned text files, or the files that match two patterns, as one corpus."""
     if source == target == STDIN:
         raise DataError(
             "both sides of the corpus are standard input", hint="use a file for one side"

@@ -20,7 +20,7 @@ _READ_SIZE = 1 << 19  # bytes
 
 
 def text_blocks(shards: Sequence[tuple[Location, Location]]) -> Iterator[Block]:
-    """Yield the pairs of all shards, which must not be pipes.
+    """Yield the pairs of all shards in blocks. The files must not be pipes.
 
     If the files of a shard are damaged, are not UTF-8, or have different numbers of lines, the
     error is the same as that of `paired_lines`.
@@ -37,7 +37,7 @@ def text_blocks(shards: Sequence[tuple[Location, Location]]) -> Iterator[Block]:
 
 
 def _encoded_blocks(location: Location) -> Iterator[EncodedLines]:
-    """Yield the lines of a file; raise `DataError` or `ValueError` if they are not UTF-8."""
+    """Yield the lines of a file in blocks; raise `DataError` or `ValueError` if one is invalid."""
     with location.open() as file:
         check_is_text(file.peek()[:HEAD], str(location))
         for number, content in enumerate(line_blocks(file, _READ_SIZE)):

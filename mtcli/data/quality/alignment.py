@@ -27,7 +27,7 @@ _LEARNING_OFFSETS = range(-2, 3)  # offsets in the first round, before any shift
 _GROUP = 32  # lines that are assumed to have the same offset
 _MIN_GAIN = 16.0  # minimum advantage over offset 0, in standard deviations summed over a group
 _N_FEATURES = 3
-_MAX_LENGTH_DIFFERENCE = 1.5  # difference of logarithms
+_MAX_LENGTH_DIFFERENCE = 1.5  # of the logarithms of the lengths; larger values are clipped
 _LENGTH_SMOOTHING = 5
 _MAX_SHARED = 3
 _RIDGE = 1e-3
@@ -36,7 +36,7 @@ _ROW_SHIFT, _HASH_SHIFT = np.uint64(40), np.uint64(24)
 
 @dataclass(frozen=True)
 class Passage:
-    """Consecutive source lines and their target lines, with up to `MAX_OFFSET` lines of margin."""
+    """Consecutive source lines, and target lines with up to `MAX_OFFSET` more on each side."""
 
     source: Tokens
     target: Tokens
@@ -170,7 +170,7 @@ class _Learner:
 
 
 def _join(parts: Sequence[Tokens]) -> Tokens:
-    """Return the tokens of all parts."""
+    """Return the tokens of all parts as one object."""
     ends = np.cumsum([0, *(len(part.hashes) for part in parts)])
     offsets = [part.offsets[1:] + start for part, start in zip(parts, ends[:-1], strict=True)]
     return Tokens(
@@ -229,7 +229,7 @@ class _Comparison:
         return features.astype(np.float32)
 
     def _n_shared(self, pairs: LinePairs) -> Doubles:
-        """Return the number of rare words that occur in both lines of each pair."""
+        """Return how many rare words occur in both lines of each pair, at most `_MAX_SHARED`."""
         if not len(self._target_keys) or not len(pairs.source):
             return np.zeros(len(pairs.source))
         target_of = np.full(len(self._passage.source), -1)
@@ -245,7 +245,7 @@ class _Comparison:
 
 
 def _rare_keys(tokens: Tokens, vocabulary: Vocabulary) -> Hashes:
-    """Return a key that combines row and hash for each word without a vector."""
+    """Return, for each word without a vector, a key that combines its row and its hash."""
     is_rare = tokens.is_word & (vocabulary.ids(tokens) == 0)
     rows = tokens.rows[is_rare].astype(np.uint64)
     keys: Hashes = (rows << _ROW_SHIFT) | (tokens.hashes[is_rare] >> _HASH_SHIFT)

@@ -27,7 +27,7 @@ _MAX_LENGTH = 20_000  # characters; longer lines count as this long in the media
 
 @dataclass(frozen=True)
 class Analysis:
-    """Rows of a corpus by kind of finding."""
+    """Rows by kind of finding, segments, length statistics and worst pairs of a corpus."""
 
     n_pairs: int
     rows: dict[str, Array]  # sorted rows of each kind
@@ -98,7 +98,7 @@ class _Collector:
         )
 
     def _worst(self, is_judged: Mask, duplicates: Array) -> tuple[tuple[int, float], ...]:
-        """Return the rows and scores of the judged pairs with the lowest scores."""
+        """Return the rows and scores of up to `N_WORST` bad pairs, worst first; skip duplicates."""
         if self._scores is None:
             return ()
         column = self._scores[:, MAX_OFFSET].astype(np.float32)

@@ -20,7 +20,7 @@ N_BUCKETS = 1 << _BUCKET_BITS
 _SHIFT = np.uint64(64 - _BUCKET_BITS)
 _MAX_WORDS = 2_000  # number of most frequent words per side that have a vector
 _MIN_COUNT = 3
-_MAX_LINE_TOKENS = 48  # tokens per line that are used to count co-occurrences
+_MAX_LINE_TOKENS = 48  # tokens at the start of a line that are used to count co-occurrences
 _WIDTH = 64  # dimensions of the vectors
 _EXTRA_WIDTH = 10  # extra dimensions that make the randomized SVD more accurate
 _SMOOTHING = 5.0  # pseudo-counts; without them, rare words dominate
@@ -160,7 +160,7 @@ def _decompose(counts: Doubles) -> tuple[Floats, Floats]:
 
 
 def _orthonormal(columns: Doubles) -> Doubles:
-    """Return an orthonormal basis for the columns of a tall matrix."""
+    """Return an orthonormal basis for the column space of a tall matrix."""
     if not columns.shape[1]:  # no words occur together
         return columns
     squares, vectors = np.linalg.eigh(columns.T @ columns)

@@ -12,7 +12,7 @@ from mtcli.data.quality.segments import Segment
 from mtcli.data.quality.stored_pairs import CheckedCorpus, StoredPairs, read_checked
 
 N_EXAMPLES = 5
-_CONTEXT = 2  # lines before and after the start of a misaligned passage
+_CONTEXT = 2  # lines to show before and after the start of a misaligned passage
 _MAX_PASSAGES = 5  # maximum number of misaligned passages with examples
 
 
@@ -37,7 +37,7 @@ def check_corpus(
     languages: Languages = UNKNOWN_LANGUAGES,
     on_progress: OnProgress = _ignore,
 ) -> Check:
-    """Return the check of a corpus in any format, given as one name or two text files.
+    """Read and analyze a corpus, given as one name or two text files; return the results.
 
     `against` lists test sets whose pairs must not occur in the corpus.
     """
@@ -56,7 +56,7 @@ def read_test_sets(against: Sequence[Sequence[str]], languages: Languages) -> Ov
 
 
 def describe(corpus: CheckedCorpus, analysis: Analysis) -> CheckResult:
-    """Return the result for an analyzed corpus."""
+    """Return the statistics, findings and worst pairs of an analyzed corpus."""
     findings = [
         *_corpus_findings(corpus),
         *_misaligned(corpus.pairs, analysis.misaligned),
@@ -125,7 +125,7 @@ def _describe_segment(segment: Segment, n_pairs: int) -> str:
     direction = "later" if segment.offset > 0 else "earlier"
     missing = "source" if segment.offset > 0 else "target"
     return (
-        f"{place}: the target is {distance} {direction}; "
+        f"{place}: the translations are {distance} {direction}; "
         f"{missing} text may be missing before line {segment.start + 1:,}"
     )
 

@@ -51,7 +51,7 @@ def fold_of(rows: Array, chunk: int) -> Array:
 
 
 def learn(pairs: StoredPairs) -> Knowledge:
-    """Learn scripts, languages and word associations from a sample of the corpus."""
+    """Return the scripts, languages and alignment model learned from a sample of the corpus."""
     chunk = min(_MAX_CHUNK, max(_MIN_CHUNK, len(pairs) // _N_CHUNKS))
     ranges = _sample_ranges(len(pairs), chunk)
     sides = [_SampledSide(lines, ranges) for lines in (pairs.sources, pairs.targets)]
@@ -179,7 +179,7 @@ class Examiner:
     def _scores(
         self, source: Side, margin_lines: Sequence[str], start: int, low: int
     ) -> Floats | None:
-        """Return the alignment scores. Each row is scored with a model from the other fold."""
+        """Return the alignment scores [rows, offsets], or None without an alignment model."""
         model = self.knowledge.alignment
         if model is None:
             return None

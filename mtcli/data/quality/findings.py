@@ -215,7 +215,7 @@ class LengthStats:
     mean: float
     median: int
     longest: int
-    histogram: tuple[int, ...]  # number of lines in each class of `LENGTH_CLASSES`
+    histogram: tuple[int, ...]  # number of lines in each class of `length_class_labels()`
 
 
 # Upper limits of the length classes. Longer lines form another class.
@@ -279,7 +279,7 @@ class CheckResult:
 
 @dataclass(frozen=True)
 class FixResult:
-    """Files of a cleaned corpus, and the numbers of kept, removed and changed pairs."""
+    """Files of a cleaned corpus; numbers of kept pairs, removed pairs or lines, changed pairs."""
 
     source: Path
     target: Path

@@ -1,4 +1,4 @@
-"""Write a cleaned copy of a corpus, and a list of the removed lines."""
+"""Write a cleaned copy of a corpus, and a list of the removed and changed lines."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -103,7 +103,7 @@ def fix_corpus(check: Check, out: Path, on_progress: OnProgress) -> FixResult:
 
 
 def _remove(selection: _Selection, analysis: Analysis) -> tuple[_Selection, list[Removal]]:
-    """Return the remaining selection and the removals. Only realign a misaligned selection."""
+    """Return the remaining selection and the removals. If lines are misaligned, only realign."""
     if analysis.misaligned:
         return _realigned(selection, analysis.segments)
     is_kept = np.ones(len(selection.sources), bool)

@@ -29,8 +29,9 @@ _MIN_SIDE_RATIO = 0.5  # the same for the language of the other side
 _MAX_KNOWN_SHARE = 0.8  # share of known words in a foreign line, relative to the average
 _MAX_GROUP_KNOWN_SHARE = 0.6  # the same for the mean of a group
 _MIN_NEW_WORDS = 40  # minimum number of distinct words in a third language
-# A natural text of n words has at least FACTOR * sqrt(n) distinct words (Heaps' law). Sentences
-# generated from a template have fewer.
+# A natural text of n words has at least factor * sqrt(n) distinct words (Heaps' law). Sentences
+# generated from a template have fewer. The first factor is for a group of lines, the second for
+# the lines of a group that share a word.
 _HEAPS_FACTOR, _TEMPLATE_FACTOR = 3.0, 4.0
 _MIN_KNOWN_COUNT = 2  # minimum number of occurrences of a known word
 
@@ -208,7 +209,7 @@ class _SideLearner:
         return _log_probabilities(counts, self._prior)
 
     def _find_group(self) -> Mask:
-        """Return the lines in a third language.
+        """Return a mask of the lines in a third language, all False if none is found.
 
         The search starts with the lines that fit this side worst. It alternates between learning
         the trigrams of the group and assigning lines to the group. Lines on one topic can also form

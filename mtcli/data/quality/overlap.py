@@ -13,7 +13,7 @@ from mtcli.data.quality.tokens import Array, Hashes, TextBlock, Tokens, mix, tok
 
 MIN_SIMILARITY = 0.8  # twice the number of matching words, divided by the words in both lines
 _MIN_WORDS = 5  # lines with fewer words are compared only by their letters
-_MIN_CHARACTERS = 20  # if a line has fewer, both sides of a pair must be identical
+_MIN_CHARACTERS = 20  # from this length, a match on one side makes a pair an exact match
 _MAX_LINES = 20  # word pairs in more test lines than this are not indexed
 _MIN_SHARE = 0.4  # share of a test line's indexed word pairs that a similar line must contain
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
@@ -21,7 +21,7 @@ _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 @dataclass(frozen=True)
 class Overlap:
-    """Pairs in a block that also occur in a test set."""
+    """Masks of the pairs in a block that match a test set exactly or nearly."""
 
     exact: Mask
     near: Mask  # excludes exact matches
@@ -90,7 +90,7 @@ class _SimilarLines:
         return found
 
     def _candidates(self, places: Array, rows: Array, n_pairs: Array) -> Iterable[tuple[int, int]]:
-        """Return the rows of each line and indexed line that share many rare word pairs."""
+        """Return (row, indexed row) for each two lines that share many rare word pairs."""
         counts = self._counts[places]
         first = np.repeat(self._starts[places] - (np.cumsum(counts) - counts), counts)
         others = self._rows[first + np.arange(counts.sum())]

@@ -125,7 +125,7 @@ def _repeated_characters(block: PairBlock, sides: Sequence[Side]) -> Mask:
 
 
 def _repeated_words(block: PairBlock, sides: Sequence[Side]) -> Mask:
-    """Return a mask of pairs that repeat a phrase. Preselect them by word hash."""
+    """Return a mask of the pairs that repeat a phrase; word hashes preselect the candidates."""
     candidates = np.zeros(len(block), bool)
     for side in sides:
         hashes, rows = side.tokens.hashes, side.tokens.rows

@@ -27,13 +27,13 @@ def quick_warnings(corpus: Corpus) -> Iterator[str]:
     warnings = list(_warnings(analysis, rows))
     yield from warnings
     if warnings:
-        yield "for details and a cleaned copy, run mtcli check on the corpus"
+        yield "for details, run mtcli check on the corpus; with --fix, it writes a cleaned copy"
 
 
 def _sample_rows(n_pairs: int) -> NDArray[np.int64]:
     """Return all rows of a small corpus, or the rows of evenly spaced passages.
 
-    Every range with at least `n_pairs / 40 + 100` rows contains a complete passage.
+    Any `n_pairs / 40 + 100` consecutive rows contain a complete passage.
     """
     if n_pairs <= _SAMPLE_PAIRS:
         return np.arange(n_pairs)

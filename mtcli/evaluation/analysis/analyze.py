@@ -36,11 +36,11 @@ def analyze(
     training: TrainingText | None = None,
     options: MetricOptions | None = None,
 ) -> Analysis:
-    """Analyze the translations of `systems`.
+    """Return an analysis of the translations of each system.
 
-    With `training`, the analysis includes results by word frequency and, if `training` has lines,
-    exact matches with the training corpus. `options` are the metric options of the evaluation, but
-    groups and sentences are always scored with BLEU and chrF.
+    With `training`, the analysis includes results by word frequency. If `training` comes from a
+    corpus, the analysis also includes exact matches with the corpus. `options` sets the parameters
+    of the metrics, but groups and sentences are always scored with BLEU and chrF.
     """
     options, _ = resolve_tokenizer(
         replace(options or MetricOptions(), metrics=_METRICS), test_set.languages.target

@@ -16,7 +16,7 @@ _MIN_WORDS = 4  # length ratios are not meaningful for shorter references
 
 @dataclass(frozen=True)
 class Line:
-    """A line of the test set and its translation."""
+    """A source line, its references, and its translation by one system."""
 
     source: str | None
     references: Sequence[str]
@@ -25,14 +25,14 @@ class Line:
 
 @dataclass(frozen=True)
 class LineFindings:
-    """Findings for one line, and its lost and invented items by kind."""
+    """Names of the findings for one line, and counts of its items by kind."""
 
     names: tuple[str, ...]
     items: Mapping[str, ItemChange]
 
 
 def find_problems(line: Line) -> LineFindings:
-    """Return the findings for one line that do not depend on the training text."""
+    """Return the findings for one line, except matches with the training corpus."""
     if not line.output.strip():
         if any(not reference.strip() for reference in line.references):
             return LineFindings((), {})
@@ -65,7 +65,10 @@ def _shape_problems(line: Line) -> Iterator[str]:
 
 
 def _is_truncated(line: Line, ratio: float) -> bool:
-    """Return whether the output is short and lacks the final punctuation of all references."""
+    """Return whether the output is short and, unlike all references, has no final punctuation.
+
+    `ratio` is the length of the output divided by that of the shortest reference.
+    """
     has_mark = all(final_mark(reference) for reference in line.references)
     return has_mark and final_mark(line.output) is None and ratio < _TRUNCATED
 

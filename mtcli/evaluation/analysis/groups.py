@@ -1,4 +1,4 @@
-"""Scores of groups of lines: by length, word frequency and document."""
+"""Scores of groups of lines, and recall and precision of words by training frequency."""
 
 from bisect import bisect_right
 from collections import Counter
@@ -17,7 +17,7 @@ _FREQUENCY_STARTS = (0, 1, 2, 10, 100, 1000, 10_000)
 
 @dataclass(frozen=True)
 class SentenceStatistics:
-    """Statistics of each line for each metric; their sum gives the score of a group of lines."""
+    """Statistics of each line for each metric. The sum over a group of lines gives its score."""
 
     metrics: Mapping[str, Any]  # sacreBLEU metrics
     rows: Mapping[str, Rows]
@@ -30,7 +30,10 @@ class SentenceStatistics:
         }
 
     def group(self, keys: Sequence[Any], label: Callable[[Any], str]) -> tuple[GroupScore, ...]:
-        """Return the scores of each group of lines with the same key, sorted by key."""
+        """Return the scores of each group of lines with the same key, sorted by key.
+
+        `keys` has one key per line, and `label` returns the name of the group with a given key.
+        """
         lines_of: dict[Any, list[int]] = {}
         for i, key in enumerate(keys):
             lines_of.setdefault(key, []).append(i)
@@ -40,14 +43,14 @@ class SentenceStatistics:
         )
 
     def group_by_length(self, lines: Sequence[str]) -> tuple[GroupScore, ...]:
-        """Return the scores of the lines, grouped by number of words."""
+        """Return the scores of each group of lines with a similar number of words."""
         keys = [bisect_right(_LENGTH_STARTS, len(split_words(line))) - 1 for line in lines]
         return self.group(keys, lambda key: _label(_LENGTH_STARTS, key))
 
     def group_by_frequency(
         self, references: Sequence[str], counts: Mapping[str, float]
     ) -> tuple[GroupScore, ...]:
-        """Return the scores of the lines, grouped by frequency of the rarest reference word."""
+        """Return the scores of each group of lines, by frequency of the rarest reference word."""
         rarest = (min((counts[w] for w in split_words(r)), default=0) for r in references)
         return self.group([*map(frequency_class, rarest)], FREQUENCY_LABELS.__getitem__)
 
@@ -59,7 +62,7 @@ class SentenceStatistics:
 
 
 def frequency_class(count: float) -> int:
-    """Return the frequency class of a word with this training count: an index into the labels."""
+    """Return the index in `FREQUENCY_LABELS` for a word that occurs `count` times in training."""
     # Counts estimated from a sample are 0 or at least 1, so class 0 contains only unseen words.
     return bisect_right(_FREQUENCY_STARTS, count) - 1
 

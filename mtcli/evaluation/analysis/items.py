@@ -46,11 +46,11 @@ class ItemChange:
 def compare_items(
     kind: str, source: str | None, references: Sequence[str], output: str
 ) -> ItemChange:
-    """Count the expected, lost and invented items of one kind in an output.
+    """Return the counts of expected, lost, output and invented items of one kind.
 
-    An item is expected if the source and all references contain it, and invented if none of them
-    does. All other items are optional in a correct translation. Without a source, only the
-    references count.
+    An item is expected if the source and all references contain it. An item of the output is
+    invented if none of them contains it. All other items are optional in a correct translation.
+    Without a source, only the references count, and no names are expected.
     """
     inputs = [*references] if source is None else [source, *references]
     if kind == "name":
@@ -64,10 +64,11 @@ def compare_items(
 
 
 def _compare_names(inputs: Sequence[str], references: Sequence[str], output: str) -> ItemChange:
-    """Count names: capitalized words that are spelled the same in the source and all references.
+    """Return the counts of names.
 
+    A name is expected if it is capitalized and spelled the same in the source and all references.
     Some languages capitalize every noun, so only abbreviations (words with two or more capital
-    letters) count as invented.
+    letters) are counted in the output and can be invented.
     """
     names = [{word for word in _words(text) if _is_name(word)} for text in inputs]
     expected = reduce(and_, names) if names else set()
@@ -95,7 +96,7 @@ def _is_abbreviation(word: str) -> bool:
 
 
 def _numbers(text: str) -> Counter[str]:
-    """Count numbers by their digits, because separators differ between languages."""
+    """Return the count of each number, without its separators, which differ between languages."""
     text = _SPACED_DIGITS.sub("", _without_urls(text))
     return Counter(
         "".join(str(unicodedata.digit(c)) for c in match if c.isdecimal())
@@ -104,17 +105,17 @@ def _numbers(text: str) -> Counter[str]:
 
 
 def _urls(text: str) -> Counter[str]:
-    """Count URLs and email addresses."""
+    """Return the count of each URL and email address."""
     return Counter(match.rstrip(_URL_END).casefold() for match in _URL.findall(text))
 
 
 def _without_urls(text: str) -> str:
-    """Remove URLs from a text, but keep the punctuation after them."""
+    """Return a text without URLs and email addresses; keep the punctuation after them."""
     return _URL.sub(lambda match: f" {match[0][len(match[0].rstrip(_URL_END)) :]}", text)
 
 
 def _punctuation(text: str) -> Counter[str]:
-    """Count the punctuation marks that most languages use in the same way."""
+    """Return the count of each punctuation mark that most languages use in the same way."""
     text = _without_urls(text).rstrip()
     marks = Counter(_MARKS[c] for c in text if c in _MARKS and _MARKS[c] not in _FINAL_MARKS)
     last = _MARKS.get(text.rstrip(_CLOSING)[-1:])
@@ -132,5 +133,5 @@ KINDS = ("number", "name", "url", "punctuation")
 
 
 def final_mark(text: str) -> str | None:
-    """Return the punctuation mark that ends a sentence, or None."""
+    """Return the punctuation mark that ends a text, or None; ignore closing quotes after it."""
     return _MARKS.get(text.rstrip().rstrip(_CLOSING)[-1:])

@@ -26,7 +26,7 @@ FINDINGS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class FindingCount:
-    """Number of lines with a finding."""
+    """Number and share of the lines with a finding."""
 
     finding: str  # key of FINDINGS
     n_lines: int
@@ -114,7 +114,7 @@ class LargestDifferences:
 class TrainingInfo:
     """Origin and size of the training text in which words were counted."""
 
-    origin: str  # name of a model or of a corpus
+    origin: str  # model directory, or names of corpora
     n_pairs: int | None  # None: unknown, because the corpus is streamed
     n_counted: int  # pairs that were counted; if fewer than n_pairs, a sample
 

@@ -1,4 +1,4 @@
-"""Tables, also as plain text, that show the analyses of all systems side by side."""
+"""Tables that show the analyses of all systems side by side, and their plain-text form."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ def format_analysis(evaluation: Evaluation) -> str:
 
 
 def analysis_tables(evaluation: Evaluation) -> list[AnalysisTable]:
-    """Return the tables of an analysis that are not empty."""
+    """Return the tables for the analysis of an evaluation, without empty ones."""
     analysis: Analysis = evaluation.analysis
     header = _header("", analysis)
     tables = [
@@ -62,7 +62,7 @@ def analysis_tables(evaluation: Evaluation) -> list[AnalysisTable]:
             lambda system: system.by_frequency,
         ),
         AnalysisTable("Words by training frequency: recall and precision", _recall(analysis)),
-        _group_table("Sources that occur in the training corpus", analysis, _by_training),
+        _group_table("Occurrence of the source in the training corpus", analysis, _by_training),
         AnalysisTable("Exact matches with the training corpus", _matches(analysis)),
         _group_table(_document_title(analysis), analysis, lambda system: system.by_document),
         AnalysisTable("Speed, memory and size", _decoding(evaluation)),
@@ -71,7 +71,7 @@ def analysis_tables(evaluation: Evaluation) -> list[AnalysisTable]:
 
 
 def describe_training(analysis: Analysis) -> list[str]:
-    """Return lines that describe the origin of the word frequencies, and other notices."""
+    """Return a line about the origin of the word frequencies, if there are any, and notices."""
     return [*_training_lines(analysis.training), *analysis.notices]
 
 

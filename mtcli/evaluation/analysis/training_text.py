@@ -15,11 +15,11 @@ from mtcli.model_dir.word_counts import load_word_counts
 
 @dataclass(frozen=True)
 class TrainingText:
-    """Training counts of the words in a test set, and the test lines that occur in training."""
+    """Training counts of words in references and outputs, and test lines that occur in training."""
 
     info: TrainingInfo
     counts: Mapping[str, float]  # by word of the references and outputs; estimates if from a sample
-    # Lines of the test set that occur in the training corpus; None: unknown.
+    # Test sources, and references or outputs, that occur in the training corpus; None: unknown.
     sources: frozenset[str] | None = None
     targets: frozenset[str] | None = None
 
@@ -42,7 +42,7 @@ def read_saved_counts(
 def read_training_corpus(
     names: Sequence[str], languages: Languages, test_set: TestSet, systems: Sequence[SystemResult]
 ) -> TrainingText:
-    """Return the words and lines that a training corpus shares with the test set and outputs."""
+    """Return word counts from a training corpus, and its matches with the test set and outputs."""
     rows = (row for name in names for row in open_corpus([name], languages).rows)
     return _scan(rows, " ".join(names), test_set, systems)
 

@@ -13,7 +13,7 @@ from mtcli.reporting.attention.maps import KINDS, SentenceAttention, piece_label
 if TYPE_CHECKING:
     from mtcli.reporting.attention.maps import Floats
 
-# One character per weight, for 64 levels. `attention_map.js` has the same list.
+# One character for each of 64 levels. `attention_map.js` must have the same list.
 _LEVELS = string.ascii_uppercase + string.ascii_lowercase + string.digits + "-_"
 _LEVEL_BYTES = np.frombuffer(_LEVELS.encode(), dtype=np.uint8)
 _RUN_OF_ZEROS = re.compile("A{3,63}")  # saved as `~` and a character for the length
@@ -41,7 +41,7 @@ class CompactKind:
 
 
 def compact_kind(sentence: SentenceAttention, kind: str, detail: str) -> CompactKind:
-    """Return the rounded weights of one kind of attention."""
+    """Return one kind of attention with rounded weights, in the given detail."""
     weights = sentence.stacks[kind].weights
     if detail == "layers":
         weights = weights.mean(axis=1, keepdims=True)
@@ -53,7 +53,10 @@ def compact_kind(sentence: SentenceAttention, kind: str, detail: str) -> Compact
 def compact_attention(
     sentence: SentenceAttention, kinds: Iterable[CompactKind]
 ) -> Mapping[str, Any]:
-    """Return the values from which the script draws the given kinds, with each label list once."""
+    """Return the JSON values from which `attention_view.js` draws the given kinds.
+
+    Kinds with the same labels share one list of labels.
+    """
     label_lists: dict[tuple[str, ...], int] = {}
 
     def index(pieces: Iterable[str]) -> int:
@@ -76,7 +79,7 @@ def compact_attention(
 
 
 def _default_map(sentence: SentenceAttention, compact: CompactKind) -> dict[str, Any]:
-    """Return the detail of a kind, and the layer and heads of its first map."""
+    """Return the detail of a kind, and the layer and heads of the map that is shown first."""
     if compact.detail == "map":
         return {"detail": "map", "title": sentence.map(compact.kind).title, "layer": 0}
     if compact.kind != sentence.main_kind:
@@ -87,7 +90,10 @@ def _default_map(sentence: SentenceAttention, compact: CompactKind) -> dict[str,
 
 
 def encode_weights(weights: "Floats") -> str:
-    """Return weights of any shape as text, in row-major order: 64 levels, and runs of zeros."""
+    """Return weights of any shape as text, in row-major order.
+
+    Each weight becomes one character for its level, out of 64. Runs of zeros are shortened.
+    """
     levels = np.rint(np.clip(weights, 0, 1) * (len(_LEVELS) - 1)).astype(np.uint8)
     text = _LEVEL_BYTES[levels].tobytes().decode()
     return _RUN_OF_ZEROS.sub(lambda run: f"~{_LEVELS[len(run[0])]}", text)

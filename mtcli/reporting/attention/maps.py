@@ -34,7 +34,7 @@ class AttentionMap:
     title: str = ""  # such as "cross-attention, layer 2, mean of heads 1 and 3"
 
     def _repr_html_(self) -> str:
-        """Draw the map in a notebook."""
+        """Return the map as an SVG picture for notebooks."""
         from mtcli.reporting.attention.picture import svg_picture
 
         return str(svg_picture([self]))
@@ -78,7 +78,7 @@ class SentenceAttention:
         return next(kind for kind in KINDS if kind in self.stacks)
 
     def _repr_html_(self) -> str:
-        """Draw the default map in a notebook."""
+        """Return the default map as an SVG picture for notebooks."""
         from mtcli.reporting.attention.picture import svg_picture
 
         return str(svg_picture([self.map()]))
@@ -88,9 +88,10 @@ class SentenceAttention:
     ) -> AttentionMap:
         """Return one map; layers and heads are counted from 0.
 
-        Without arguments, the map is the mean of the heads that the alignment uses. The default
-        layer is the alignment layer or, for other kinds, the last layer. In all other cases, a map
-        without `head` is the mean of all heads.
+        The default kind is the one that provides the alignment. Its default layer is the alignment
+        layer, and the default layer of other kinds is the last layer. Without `head`, the map is
+        the mean of the alignment heads if kind and layer are the defaults. Otherwise, it is the
+        mean of all heads.
         """
         kind = self.main_kind if kind is None else kind
         if kind not in self.stacks:

@@ -21,7 +21,8 @@ def attention_page(sentences: Sequence[SentenceAttention], model_name: str) -> s
     """Return a page with the attention maps of `sentences`.
 
     If all heads together have more than `MAX_WEIGHTS` weights, the page shows only the mean over
-    the heads of each layer. If that is still too many, it shows only the map used for alignment.
+    the heads of each layer. If these are still too many weights, it shows only the map used for
+    alignment.
     """
     stacks = [stack for sentence in sentences for stack in sentence.stacks.values()]
     n_by_detail = {

@@ -36,7 +36,7 @@ class _Drawing:
     cells: Sequence[tuple[int, int, float]]  # row, column, weight
     left: float  # left edge of the cells
     top: float  # top edge of the cells
-    y: float  # position of the map in the picture
+    y: float  # top edge of the map in the picture
 
     @classmethod
     def create(cls, attention_map: AttentionMap, y: float) -> "_Drawing":

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 _SHADES = ((0.65, "██"), (0.4, "▓▓"), (0.2, "▒▒"), (0.05, "░░"), (0.0, " ·"))
 _LEGEND = "░░ ≥ 5%   ▒▒ ≥ 20%   ▓▓ ≥ 40%   ██ ≥ 65%"
 _CELL = 2  # terminal columns
-_MIN_COLUMNS = 4  # source pieces per block, even in a very narrow terminal
+_MIN_COLUMNS = 4  # columns of the map per block, even in a very narrow terminal
 
 
 def render_text(attention_map: AttentionMap, width: int | None = None) -> Iterator[str]:
-    """Yield the lines of a map; darker cells mean more attention.
+    """Yield the lines of a map; denser shading means more attention.
 
     A map that is wider than `width` terminal columns is divided into blocks of columns.
     """

@@ -1,7 +1,7 @@
 "use strict";
 // Return an element that shows the attention of a sentence (`compact_attention` in
-// reporting/attention/compact.py), with controls for kind, layer and head. `name` starts the labels
-// of the maps for screen readers, `kindIndex` is the kind that is shown first.
+// reporting/attention/compact.py), with controls for kind, layer and head. The labels of the maps
+// for screen readers start with `name`. `kindIndex` is the kind that is shown first.
 const attentionView = ({labels, kinds}, name = "", kindIndex = 0) => {
   const MEAN = -1, ALIGNMENT = -2;  // special values of the head control
   const THUMBNAIL = 64;  // pixels; the maps of longer sentences are downsampled
@@ -152,7 +152,7 @@ const attentionView = ({labels, kinds}, name = "", kindIndex = 0) => {
   const drawAll = () => {
     drawOverview();
     draw();
-    requestAnimationFrame(paintAll);  // the color is known when the view is in the page
+    requestAnimationFrame(paintAll);  // the color is known only after the view is in the page
   };
 
   kind.addEventListener("change", () => {

@@ -11,7 +11,7 @@ from mtcli.config.search import SearchOptions
 
 @dataclass(frozen=True)
 class Source:
-    """Pieces to translate; their number is at most `LoadedEngine.max_pieces`."""
+    """Source pieces. For a search, their number is at most `LoadedEngine.max_pieces`."""
 
     pieces: tuple[str, ...]
     prefix: tuple[str, ...] = ()  # forced start of the translation
@@ -36,7 +36,7 @@ TokenScores = list[list[float]]  # for each pair, the log-probability of each pi
 class Engine(ABC):
     """Backend that runs a model.
 
-    All sources in a batch must have the same `SearchOptions.limit`.
+    All sources in a batch must have the same length limit (see `SearchOptions.limit`).
     """
 
     name: ClassVar[str] = ""  # as in `config.search.ENGINES`
@@ -52,7 +52,10 @@ class Engine(ABC):
     def submit(
         self, sources: list[Source], options: SearchOptions, limit: int
     ) -> Callable[[], NBest]:
-        """Start a search; return a function that waits for its result."""
+        """Start a search; return a function that waits for its result.
+
+        By default, the search runs when the function is called.
+        """
         return partial(self.search, sources, options, limit)
 
     @abstractmethod
@@ -60,5 +63,8 @@ class Engine(ABC):
         """Return the log-probabilities of the pieces and of EOS for each translation."""
 
     def submit_scoring(self, pairs: list[PiecePair]) -> Callable[[], TokenScores]:
-        """Start scoring `pairs`; return a function that waits for the result."""
+        """Start scoring `pairs`; return a function that waits for the result.
+
+        By default, the scoring runs when the function is called.
+        """
         return partial(self.score, pairs)

@@ -176,7 +176,8 @@ class Ct2Generator(Ct2Engine):
         """Start a search in a CTranslate2 thread; return a function that waits for its result."""
         if options.with_alignment or any(source.prefix for source in sources):
             return self._fallback_engine().submit(sources, options, limit)
-        # CTranslate2 processes prompt positions in parallel only for prompts of the same length.
+        # Group prompts by length: CTranslate2 processes prompt positions in parallel only if all
+        # prompts of a batch have the same length.
         order = sorted(range(len(sources)), key=lambda i: len(sources[i].pieces))
         pending: dict[int, Any] = {}
         for _, same_length in groupby(order, key=lambda i: len(sources[i].pieces)):
@@ -247,7 +248,10 @@ def _select_shortlist(export: Export, options: EngineOptions) -> bytes | None:
 
 
 def choose_quantization(wanted: str | None, device: str) -> str:
-    """Return the compute type: `wanted` if it is supported, or the default for the device."""
+    """Return the compute type: `wanted`, or the default for the device if it is None.
+
+    Raise `EngineError` if the device does not support `wanted`.
+    """
     kind = "cuda" if device.startswith("cuda") else "cpu"
     supported = ctranslate2.get_supported_compute_types(kind)
     if wanted is None:
@@ -255,7 +259,7 @@ def choose_quantization(wanted: str | None, device: str) -> str:
     if wanted not in supported:
         names = ", ".join(sorted(name for name in supported if "_" not in name))
         raise EngineError(
-            f"CTranslate2 cannot compute in {wanted} on this {kind}",
+            f"CTranslate2 cannot compute in {wanted} on the device {kind}",
             hint=f"choose --quantization from {names}",
         )
     return wanted
@@ -269,7 +273,7 @@ def _choose_device(name: str) -> str:
     if not (index or "0").isdigit() or int(index or 0) >= n_devices:
         raise EngineError(
             f"CTranslate2 cannot use {name!r} on this machine",
-            hint="use auto, cpu, cuda or cuda:N, or try --engine torch",
+            hint="use --device auto, cpu, cuda or cuda:N, or try --engine torch",
         )
     return name
 

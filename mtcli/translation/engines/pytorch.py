@@ -132,7 +132,7 @@ class TorchEngine(Engine):
         if weights is None:
             raise EngineError(
                 "the model has no attention (model.attention=none)",
-                hint="use a model with attention, such as the recipe rnn",
+                hint="use a model with attention, such as one trained with the recipe rnn",
             )
         result: list[list[Sequence[Sequence[float]]]] = [[] for _ in n_best]
         for k, (i, hypothesis) in enumerate(pairs):
