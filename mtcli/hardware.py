@@ -225,13 +225,13 @@ def tuned_allocator() -> Iterator[None]:
     By default, glibc returns large buffers to the kernel when they are freed. The kernel clears
     them when they are allocated again, which takes 10% of the time of a training step.
 
-    oneDNN's cache of compiled primitives is limited to 32 entries, unless the user has set its
+    oneDNN's cache of compiled primitives is limited to 16 entries, unless the user has set its
     capacity. By default, it keeps up to 1,024 entries of about 1 MB each in bfloat16, but a step
     needs only a few dozen. The memory settings remain in effect after the block.
     """
     import torch
 
-    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "32")  # oneDNN reads it once
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "16")  # oneDNN reads it once
 
     if sys.platform == "linux":
         libc = ctypes.CDLL(None)
