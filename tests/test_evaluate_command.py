@@ -200,6 +200,22 @@ def test_errors_are_reported_before_the_first_translation(
     assert (texts / "source.en").read_text().splitlines() == LINES
 
 
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        (["--beam-size", "3"], "--beam-size requires"),
+        (["--engine", "torch", "--to", "de"], "--to, --engine require"),
+        (["--threads", "1", "--device", "cpu", "--tag", "x"], "--tag, --threads, --device require"),
+    ],
+)
+def test_options_of_models_are_refused_with_a_hypothesis(texts, options, names):
+    file = texts / "reference.de"
+    result = evaluate("--hypothesis", file, file, *options)
+    assert result.exit_code == 2
+    assert f"{names} MODEL, not --hypothesis" in " ".join(result.stderr.split())
+    assert evaluate("--hypothesis", file, file).exit_code == 0
+
+
 def test_unequal_line_counts_name_the_hypothesis_and_the_reference(texts):
     (texts / "short.de").write_text("x\n")
     result = evaluate("--hypothesis", texts / "short.de", texts / "reference.de")

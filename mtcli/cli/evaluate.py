@@ -129,23 +129,6 @@ def evaluate(
     named = _TestSetOptions(test_set, pair, origlang, subset)
     _check_usage(inputs, named, trials)
     _check_source(source, inputs, named)
-    if hypothesis:
-        reject_options(
-            {
-                "to": to,
-                "tag": tag,
-                "beam_size": beam_size,
-                "length_penalty": length_penalty,
-                "engine": engine if engine != "auto" else None,
-                "quantization": quantization,
-                "shortlist": shortlist,
-                "threads": threads,
-                "device": device if device != "auto" else None,
-                "maps": maps if maps != DEFAULT_MAPS else None,
-                "map_line": map_line or None,
-            },
-            "MODEL, not --hypothesis",
-        )
     _check_analysis(analysis, train_corpus, format_)
     with name_options_in_errors(_METRIC_OPTIONS):
         metrics = MetricOptions(
@@ -168,6 +151,23 @@ def evaluate(
         )
         significance = TestOptions(test, trials, resampling_seed)
     report_options = report_opts.read_report_options(report, maps, map_line)
+    if hypothesis:
+        reject_options(
+            {
+                "to": to,
+                "tag": tag,
+                "beam_size": beam_size,
+                "length_penalty": length_penalty,
+                "engine": engine if engine != "auto" else None,
+                "quantization": quantization,
+                "shortlist": shortlist,
+                "threads": threads,
+                "device": device if device != "auto" else None,
+                "maps": maps if maps != DEFAULT_MAPS else None,
+                "map_line": map_line or None,
+            },
+            "MODEL, not --hypothesis",
+        )
     engine_options = EngineOptions(
         engine=engine,
         device=device,
