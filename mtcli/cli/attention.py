@@ -91,7 +91,7 @@ def attention(
             metavar="N",
             min=1,
             help="Layer, counted from 1.",
-            show_default="the alignment layer for attention to the source, else the last layer",
+            show_default="with --kind cross, the alignment layer; otherwise, the last layer",
             rich_help_panel=_LAYERS_AND_HEADS,
         ),
     ] = None,

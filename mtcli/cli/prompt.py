@@ -107,7 +107,7 @@ def _translate(translator: Translator, line: str, options: SearchOptions) -> Ite
 
 def _notes(best: Translation) -> Iterator[str]:
     if best.n_parts > 1:
-        yield f"split into {best.n_parts} parts: longer than the training sentences"
+        yield f"split into {best.n_parts} parts, because it is longer than the training sentences"
     if best.is_truncated:
         yield "truncated at the maximum length"
     if best.is_repetitive:

@@ -304,7 +304,8 @@ def _print_plan(request: "TrainRequest", *, has_corpus: bool) -> None:
 
     if not has_corpus:
         typer.echo(
-            "the corpus is missing: the plan assumes a corpus the size of WMT 2014", err=True
+            "no corpus: the plan assumes one of 4.5 million pairs, the size of WMT 2014 English-German",
+            err=True,
         )
         plan = plan_without_corpus(request)
         if not request.is_fresh:

@@ -54,7 +54,7 @@ class WeightsCandidate:
 
 
 def finish(run: Run, progress: Progress, reason: str) -> Finished:
-    """Choose the final weights, write the remaining files, then log `finished`."""
+    """Choose the final weights, write the remaining files, and log and return `Finished`."""
     _choose_weights(run, progress)
     for line in used_shares(run, progress.position):
         run.report(Notice(line))

@@ -28,7 +28,8 @@ def summed_loss(hidden: Tensor, weight: Tensor, labels: Tensor, smoothing: float
     """
     is_target = labels != IGNORE_INDEX
     options = _LossOptions(smoothing, product_dtype(hidden), torch.is_grad_enabled())
-    with torch.autocast(hidden.device.type, enabled=False):  # the function casts its products
+    # The function casts the operands of its matrix products.
+    with torch.autocast(hidden.device.type, enabled=False):
         loss: Tensor = _ChunkedCrossEntropy.apply(
             hidden[is_target], weight, labels[is_target], options
         )  # type: ignore[no-untyped-call]

@@ -115,7 +115,7 @@ class _SampledSide:
         return self._outer[number]
 
     def sample(self, folds: Array) -> SideSample:
-        """Return the sample for learning the language, without the margins."""
+        """Return the sample of this side for `learn_languages`; lines in the margins are masked."""
         is_first = np.zeros(len(self._lines), bool)
         all_folds = np.zeros(len(self._lines), np.int64)
         inner = np.concatenate([np.arange(*span) for span in self._inner])

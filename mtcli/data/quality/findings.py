@@ -137,8 +137,8 @@ KINDS = {
             "pair",
             "with different numbers on the two sides",
             0.1,
-            "Check the examples: many such pairs are correct, such as 30 for thirty. Set "
-            "filters.different_numbers to exclude them from training.",
+            "Check the examples: many of these pairs are correct, for example 30 for thirty. To "
+            "exclude all pairs with different numbers, set filters.different_numbers.",
             is_problem=False,
         ),
         Kind(

@@ -135,7 +135,9 @@ def _hash(text: TextBlock, is_start: NDArray[np.bool_], starts: Array) -> Hashes
     """Return the hash of each token: the sum of the hashes of its characters and positions."""
     codes, kinds = text.codes, text.kinds
     positions = np.arange(len(codes)) - starts[np.maximum(np.cumsum(is_start) - 1, 0)]
-    has_pair = np.zeros(len(codes), bool)  # whether the next character is in the same token
+    has_pair = np.zeros(
+        len(codes), bool
+    )  # the token includes the next character (only without spaces)
     has_pair[:-1] = (kinds[:-1] == UNSPACED) & (kinds[1:] == UNSPACED)
     wide = codes.astype(np.uint64)
     keys = wide * _CODE_FACTOR + positions.astype(np.uint64) * _POSITION_FACTOR
