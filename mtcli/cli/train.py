@@ -304,7 +304,7 @@ def _print_plan(request: "TrainRequest", *, has_corpus: bool) -> None:
 
     if not has_corpus:
         typer.echo(
-            "no corpus: the plan assumes one of 4.5 million pairs, the size of WMT 2014 English-German",
+            "no corpus: the plan assumes 4.5 million pairs, the size of WMT 2014 English-German",
             err=True,
         )
         plan = plan_without_corpus(request)
