@@ -245,6 +245,22 @@ def tuned_allocator() -> Iterator[None]:
         torch.set_flush_denormal(False)
 
 
+@contextmanager
+def thread_limit(n_threads: int | None) -> Iterator[None]:
+    """Run the block with `n_threads` threads in torch, then restore the previous number.
+
+    None limits the threads to the CPU quota of the container, which torch does not know.
+    """
+    import torch
+
+    previous = torch.get_num_threads()
+    torch.set_num_threads(n_threads or min(previous, usable_cores()))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(previous)
+
+
 def peak_memory(device: "torch.device") -> int:
     """Return the peak memory use in bytes: of a CUDA device, or of this process for other devices.
 

@@ -1,9 +1,10 @@
 """CPU and memory limits of containers: control groups (versions 1 and 2), nested or not."""
 
 import pytest
+import torch
 
 from mtcli import hardware
-from mtcli.hardware import usable_cores, usable_memory
+from mtcli.hardware import thread_limit, usable_cores, usable_memory
 
 
 @pytest.fixture
@@ -80,3 +81,20 @@ def test_ctranslate2_uses_as_many_threads_as_the_quota_allows(cgroups, tiny_trai
     cgroups("0::/\n", {"cpu.max": "300000 100000\n"})
     engine = open_engine(tiny_trained, EngineOptions(engine="ctranslate2", device="cpu")).engine
     assert engine.n_parallel == 3
+
+
+@pytest.mark.parametrize(
+    ("n_threads", "n_cores", "expected"), [(1, 64, 1), (None, 2, 2), (None, 9, 3)]
+)
+def test_training_threads_are_limited_by_the_option_or_the_quota(
+    monkeypatch, n_threads, n_cores, expected
+):
+    monkeypatch.setattr(hardware, "usable_cores", lambda: n_cores)
+    previous = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        with thread_limit(n_threads):
+            assert torch.get_num_threads() == expected
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(previous)

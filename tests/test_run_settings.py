@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import torch
 
 from mtcli import hardware
 from mtcli.config.load import load_config, with_overrides
@@ -11,7 +12,7 @@ from mtcli.model_dir.directory import load_saved_config
 from mtcli.model_dir.layout import WEIGHTS
 from mtcli.reporting.events import Resumed, StepDone, Stopped
 from mtcli.training import run_settings
-from mtcli.training.run import train_run
+from mtcli.training.run import RunOptions, train_run
 
 pytestmark = pytest.mark.cpu
 
@@ -155,3 +156,16 @@ def test_bfloat16_needs_a_cpu_flag_and_no_restriction(
 def test_a_system_without_cpuinfo_has_no_bfloat16(tmp_path, monkeypatch):
     monkeypatch.setattr(hardware, "_CPU_INFO", tmp_path / "missing")
     assert hardware.has_cpu_bfloat16() is False
+
+
+def test_training_uses_the_given_number_of_threads(tiny_config, tmp_path):
+    n_threads = set()
+
+    def listener(event: object) -> None:
+        if isinstance(event, StepDone):
+            n_threads.add(torch.get_num_threads())
+
+    previous = torch.get_num_threads()
+    train_run(short_config(tiny_config), tmp_path / "run", listener, RunOptions(threads=3))
+    assert n_threads == {3}
+    assert torch.get_num_threads() == previous

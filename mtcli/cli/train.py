@@ -174,6 +174,17 @@ def train(
             rich_help_panel=_RUN,
         ),
     ] = 1,
+    threads: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            max=256,
+            help="Number of CPU threads of each training process.",
+            show_default="one per core",
+            rich_help_panel=_RUN,
+        ),
+    ] = None,
     fresh: Annotated[
         bool,
         typer.Option(
@@ -223,6 +234,7 @@ def train(
         options = RunOptions(
             fresh=fresh,
             stop_after=stop_after,
+            threads=threads,
             tensorboard=tensorboard,
             plan=tuple(plan),
             check_data=request.has_corpus,

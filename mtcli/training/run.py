@@ -12,7 +12,7 @@ from mtcli.config.sections import Config
 from mtcli.data.corpus import CorpusReader
 from mtcli.distributed import Processes, is_distributed, is_first_process, local_rank, processes
 from mtcli.errors import ConfigError, Interrupted
-from mtcli.hardware import choose_device, tuned_allocator
+from mtcli.hardware import choose_device, thread_limit, tuned_allocator
 from mtcli.model_dir.directory import check_is_run, check_settings, is_run
 from mtcli.model_dir.layout import LOG, TENSORBOARD
 from mtcli.model_dir.lock import RunLock
@@ -55,6 +55,7 @@ def _train_run(
         options = replace(options, fresh=False)  # torchrun restarted the workers: resume the run
     with (
         tuned_allocator(),
+        thread_limit(options.threads),
         processes(device) as group,
         _listeners(listener, directory, group, options) as listeners,
         stop_on_signals(request, listeners),

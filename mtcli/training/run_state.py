@@ -48,6 +48,7 @@ class RunOptions:
 
     fresh: bool = False  # start over, even if the directory contains a run
     stop_after: float | None = None  # minutes
+    threads: int | None = None  # CPU threads of this process; None: one per core
     tensorboard: bool = False  # also write TensorBoard event files
     plan: tuple[str, ...] = ()  # lines that describe the settings chosen for a new run
     check_data: bool = True  # check that a completed run was trained on the same corpus
