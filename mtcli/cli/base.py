@@ -152,6 +152,20 @@ OutputDirectory = Annotated[
         rich_help_panel=INPUT_OUTPUT,
     ),
 ]
+
+
+def threads_option(panel: str) -> Any:
+    """Return the option --threads, shown in `panel`."""
+    return typer.Option(
+        metavar="N",
+        min=1,
+        max=256,
+        help="Number of CPU threads.",
+        show_default="one per core",
+        rich_help_panel=panel,
+    )
+
+
 Quiet = Annotated[
     bool,
     typer.Option(

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mtcli.cli.base import INPUT_OUTPUT
+from mtcli.cli.base import INPUT_OUTPUT, threads_option
 from mtcli.cli.completion import complete
 from mtcli.cli.usage import name_options_in_errors
 from mtcli.config.search import (
@@ -269,17 +269,7 @@ Ensemble = Annotated[
         rich_help_panel=ENGINE,
     ),
 ]
-Threads = Annotated[
-    int | None,
-    typer.Option(
-        metavar="N",
-        min=1,
-        max=256,
-        help="Number of CPU threads.",
-        show_default="one per core",
-        rich_help_panel=ENGINE,
-    ),
-]
+Threads = Annotated[int | None, threads_option(ENGINE)]
 BatchTokens = Annotated[
     int | None,
     typer.Option(

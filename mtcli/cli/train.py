@@ -19,6 +19,7 @@ from mtcli.cli.base import (
     TargetLang,
     Verbose,
     app,
+    threads_option,
 )
 from mtcli.cli.completion import complete_recipe
 from mtcli.cli.corpora import dev_corpora, training_corpora
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from mtcli.planning.resolve import TrainRequest
     from mtcli.reporting.display import TolerantDisplay
     from mtcli.reporting.events import Finished, Stopped
-
 
 _SETTINGS = "Settings"
 _RUN = "Run"
@@ -161,9 +161,7 @@ def train(
     ] = None,
     tensorboard: Annotated[
         bool,
-        typer.Option(
-            "--tensorboard", help="Write event files for TensorBoard.", rich_help_panel=_RUN
-        ),
+        typer.Option("--tensorboard", help="Write TensorBoard event files.", rich_help_panel=_RUN),
     ] = False,
     processes: Annotated[
         int,
@@ -174,17 +172,7 @@ def train(
             rich_help_panel=_RUN,
         ),
     ] = 1,
-    threads: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            min=1,
-            max=256,
-            help="Number of CPU threads of each training process.",
-            show_default="one per core",
-            rich_help_panel=_RUN,
-        ),
-    ] = None,
+    threads: Annotated[int | None, threads_option(_RUN)] = None,
     fresh: Annotated[
         bool,
         typer.Option(

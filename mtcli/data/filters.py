@@ -216,7 +216,10 @@ def _digits(number: str) -> str:
 
 
 def _have_different_numbers(source: str, target: str) -> bool:
-    """Return whether the numbers differ; a side may spell out single-digit numbers."""
+    """Return whether the numbers differ.
+
+    A single-digit number may be missing from one side, because it may be spelled out there.
+    """
     in_source, in_target = numbers_in(source), numbers_in(target)
     is_replaced = bool(in_source - in_target) and bool(in_target - in_source)
     return is_replaced or any(len(number) > 1 for number in in_source ^ in_target)

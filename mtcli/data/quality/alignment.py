@@ -160,7 +160,7 @@ class _Learner:
         return AlignmentModel(vectors, self._length_shift, weights)
 
     def _all_features(self, vectors: tuple[WordVectors, WordVectors]) -> tuple[Floats, Floats]:
-        """Return the features of all offsets, and those of unrelated lines."""
+        """Return the features of the line pairs at each offset, and those of unrelated pairs."""
         features, unrelated = [], []
         for number, passage in enumerate(self._passages):
             words = vectors[number % 2]

@@ -13,7 +13,7 @@ from mtcli.data.quality.tokens import Array, Hashes, TextBlock, Tokens, mix, tok
 
 MIN_SIMILARITY = 0.8  # twice the number of matching words, divided by the words in both lines
 _MIN_WORDS = 5  # lines with fewer words are compared only by their letters
-_MIN_CHARACTERS = 20  # from this length, a match on one side makes a pair an exact match
+_MIN_CHARACTERS = 20  # if a line of at least this length matches, its pair is an exact match
 _MAX_LINES = 20  # word pairs in more test lines than this are not indexed
 _MIN_SHARE = 0.4  # share of a test line's indexed word pairs that a similar line must contain
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)

@@ -71,7 +71,7 @@ def analysis_tables(evaluation: Evaluation) -> list[AnalysisTable]:
 
 
 def describe_training(analysis: Analysis) -> list[str]:
-    """Return a line about the origin of the word frequencies, if there are any, and notices."""
+    """Return lines: the origin of the word frequencies, if known, then the notices."""
     return [*_training_lines(analysis.training), *analysis.notices]
 
 
