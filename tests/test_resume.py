@@ -13,7 +13,7 @@ from mtcli.data.cache import DataCache
 from mtcli.distributed import SINGLE
 from mtcli.model_dir.checkpoints import Progress
 from mtcli.reporting.events import StepDone
-from mtcli.training import loop, open_run, step, time_budget
+from mtcli.training import loop, run_settings, step, time_budget
 from mtcli.training.preparation import Preparation
 from mtcli.training.resume import restart_run
 from mtcli.training.run import train_run
@@ -79,7 +79,7 @@ def train_and_count(config, directory, how: str) -> None:
     """Train in one of several processes; check that only one model exists at every step."""
     models = watch_models()
     counts: list[int] = []
-    make_event, estimate, compute = loop._step_done, open_run.estimate_steps, step.summed_loss
+    make_event, estimate, compute = loop._step_done, run_settings.estimate_steps, step.summed_loss
     n_calls = 0
 
     def step_done(*arguments):
@@ -95,7 +95,7 @@ def train_and_count(config, directory, how: str) -> None:
 
     loop._step_done = step_done
     time_budget._MAX_TIMING_SECONDS = 0.0
-    open_run.estimate_steps = lambda *arguments: min(6, estimate(*arguments))
+    run_settings.estimate_steps = lambda *arguments: min(6, estimate(*arguments))
     if how == "restart":
         step.summed_loss = diverge
     train_run(config, directory, silent)
