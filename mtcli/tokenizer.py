@@ -2,11 +2,12 @@
 
 import io
 import re
+from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import sentencepiece
 
@@ -84,16 +85,28 @@ class Tokenizer:
         """Return the ids of `pieces`, without BOS and EOS."""
         return self._processor.piece_to_id(list(pieces))
 
-    def encode(
-        self, lines: Sequence[str] | Sequence[bytes], *, with_eos: bool = False
-    ) -> list[list[int]]:
-        """Return the ids of each line, without BOS. This method is thread-safe.
+    def encode(self, lines: Sequence[str] | Sequence[bytes]) -> list[list[int]]:
+        """Return the ids of each line, without BOS and EOS. This method is thread-safe.
 
-        Lines may be strings or UTF-8 bytes. If `with_eos` is true, EOS is added to each line.
+        Lines may be strings or UTF-8 bytes.
         """
-        texts = cast(list[str], list(lines))
-        ids = self._processor.encode(texts, num_threads=1, add_eos=with_eos)
+        ids = self._processor.encode(cast(list[str], list(lines)), num_threads=1)
         return cast(list[list[int]], ids)
+
+    def encode_to_buffers(self, lines: Sequence[str] | Sequence[bytes]) -> list[Any]:
+        """Return the ids of each line, with EOS, as a buffer of int32. This method is thread-safe.
+
+        With two threads, this takes two thirds of the time of `encode`, which creates an object
+        for each id. SentencePiece's public method for buffers, `encode_as_numpy`, is slower than
+        both. Versions of SentencePiece without buffers use `encode`.
+        """
+        texts, eos = list(lines), self.special.eos
+        try:
+            to_buffers = self._processor._processor._EncodeAsBufferBatch
+            # Threads, thread pool, sampling (three arguments), add BOS, add EOS, reverse.
+            return list(to_buffers(texts, 1, None, False, 0, 0.1, False, True, False))
+        except (AttributeError, TypeError):
+            return [array("i", [*row, eos]) for row in self.encode(texts)]
 
     @property
     def is_bpe(self) -> bool:

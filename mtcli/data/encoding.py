@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -160,9 +159,9 @@ def insert_tags(
 def _encode_lines(lines: Sequence[str], tokenizer: Tokenizer) -> tuple[IdArray, NDArray[np.int64]]:
     """Return the ids of all lines, each with EOS, and the length of each line."""
     texts = lines.encoded if isinstance(lines, EncodedLines) else lines
-    rows = tokenizer.encode(texts, with_eos=True)
-    lengths = np.fromiter(map(len, rows), np.int64, len(rows))
-    return np.fromiter(chain.from_iterable(rows), np.int32, int(lengths.sum())), lengths
+    rows = tokenizer.encode_to_buffers(texts)
+    sizes = np.fromiter((memoryview(row).nbytes for row in rows), np.int64, len(rows))
+    return np.frombuffer(b"".join(rows), np.int32), sizes // 4
 
 
 def _select(block: EncodedBlock, is_selected: NDArray[np.bool_]) -> EncodedBlock:
