@@ -41,6 +41,26 @@ def test_lines_in_utf8_have_the_ids_of_the_text(tokenizers, lines):
     assert tokenizers.source.encode(encoded) == tokenizers.source.encode(lines)
 
 
+class WithoutBuffers:
+    """A processor of an earlier SentencePiece version."""
+
+    def __init__(self, processor):
+        self.encode, self.eos_id = processor.encode, processor.eos_id
+        self.pad_id, self.unk_id, self.bos_id = processor.pad_id, processor.unk_id, processor.bos_id
+
+
+@pytest.mark.parametrize("has_buffers", [True, False])
+@given(lines=st.lists(st.text(st.characters(exclude_categories=["Cs"])), max_size=5))
+def test_buffers_contain_the_ids_and_eos(tokenizers, has_buffers, lines):
+    tokenizer = Tokenizer(tokenizers.source.model)
+    if not has_buffers:
+        tokenizer._processor = WithoutBuffers(tokenizer._processor)
+    expected = [[*ids, DEFAULT_SPECIAL_IDS.eos] for ids in tokenizer.encode(lines)]
+    for texts in (lines, [line.encode() for line in lines]):
+        rows = tokenizer.encode_to_buffers(texts)
+        assert [memoryview(row).cast("B").cast("i").tolist() for row in rows] == expected
+
+
 @pytest.mark.parametrize("text", ["the man", "Straße <b>", "日本語 и 😀", "1.5% of $3"])
 def test_tokenizing_and_detokenizing_returns_the_text(tokenizers, text):
     tokenizer = tokenizers.source
