@@ -100,13 +100,14 @@ class Tokenizer:
         for each id. SentencePiece's public method for buffers, `encode_as_numpy`, is slower than
         both. Versions of SentencePiece without buffers use `encode`.
         """
-        texts, eos = list(lines), self.special.eos
+        processor: Any = self._processor
         try:
-            to_buffers = self._processor._processor._EncodeAsBufferBatch
+            to_buffers = processor._processor._EncodeAsBufferBatch
             # Threads, thread pool, sampling (three arguments), add BOS, add EOS, reverse.
-            return list(to_buffers(texts, 1, None, False, 0, 0.1, False, True, False))
+            return list(to_buffers(list(lines), 1, None, False, 0, 0.1, False, True, False))
         except (AttributeError, TypeError):
-            return [array("i", [*row, eos]) for row in self.encode(texts)]
+            eos = self.special.eos
+            return [array("i", [*row, eos]) for row in self.encode(lines)]
 
     @property
     def is_bpe(self) -> bool:
