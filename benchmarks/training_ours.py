@@ -46,6 +46,7 @@ def main() -> None:
     model = build_model(config, size, size)
     train_step = TrainStep(LossModule(model, 0.1), build_optimizers(model, options), options)
     batch_tokens = settings.get("batch_tokens", 4096)
+    train_step.start_workers()
     steps = fit(train_step, prefetch(BatchStream(corpus, batch_tokens, 1).groups()))
 
     def train(n_steps: int) -> tuple[int, int, float]:

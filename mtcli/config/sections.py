@@ -232,6 +232,10 @@ class TrainConfig(Section):
     """Precision of matrix products; weights, softmax and loss are float32. auto: bfloat16 on GPUs
     and CPUs that support it in hardware (CPUs: AVX512_BF16 or AMX, except for recurrent models),
     otherwise float32."""
+    workers: Int | None = Field(None, gt=0)
+    """Number of processes that share each step on a CPU (Linux only). Every batch is split into
+    this many parts, so the trained weights depend on it. null: chosen from the number of threads,
+    the batch size and the model size when the run starts."""
     compile: bool = False
     """Compile the model with torch.compile. Steps are faster, but compiling takes minutes."""
     sharding: Literal["none", "full"] = "none"

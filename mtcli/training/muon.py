@@ -1,6 +1,7 @@
 """Muon, an optimizer for the matrices of hidden layers (Jordan et al. 2024)."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -9,6 +10,7 @@ from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from mtcli.distributed import SINGLE, Processes, shard_like, unshard
+from mtcli.training.workers import Workers
 
 
 class Muon(Optimizer):
@@ -32,13 +34,17 @@ class Muon(Optimizer):
         super().__init__(parameters, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
         self.dtype = dtype
         self.processes = processes
+        self.workers: Workers | None = None  # processes on this machine that share the work
 
     @torch.no_grad()
     def step(self) -> None:  # type: ignore[override]  # no closure
         """Update all parameters that have a gradient."""
         for group in self.param_groups:
-            for matrices in self._matrix_groups(group["params"]):
-                self._update(matrices, group["lr"], group["momentum"], group["weight_decay"])
+            groups = list(self._matrix_groups(group["params"]))
+            directions = [self._nesterov(matrices, group["momentum"]) for matrices in groups]
+            updates = self._orthogonalize(directions)
+            for matrices, update in zip(groups, updates, strict=True):
+                _apply(matrices, update, group["lr"], group["weight_decay"])
 
     def _matrix_groups(self, parameters: list[nn.Parameter]) -> Iterator[list[Tensor]]:
         """Yield groups of matrices of the same shape.
@@ -50,34 +56,33 @@ class Muon(Optimizer):
             for i in range(0, len(matrices), size):
                 yield matrices[i : i + size]
 
-    def _update(
-        self, matrices: list[Tensor], lr: float, momentum: float, weight_decay: float
-    ) -> None:
+    def _nesterov(self, matrices: list[Tensor], momentum: float) -> Tensor:
+        """Update the momentum; return the directions of the update [n, rows, columns]."""
         gradients = [matrix.grad for matrix in matrices if matrix.grad is not None]
         momenta = [self._momentum_buffer(matrix) for matrix in matrices]
         torch._foreach_lerp_(momenta, gradients, 1 - momentum)
-        nesterov = torch._foreach_lerp(gradients, momenta, momentum)
-        updates = self._orthogonalize([unshard(matrix) for matrix in nesterov])
-        rows, columns = matrices[0].shape
-        scale = max(1.0, rows / columns) ** 0.5
-        torch._foreach_mul_(matrices, 1 - lr * weight_decay)
-        parts = [shard_like(u, like=m) for u, m in zip(updates, matrices, strict=True)]
-        torch._foreach_add_(matrices, parts, alpha=-lr * scale)
+        directions = torch._foreach_lerp(gradients, momenta, momentum)
+        return torch.stack([unshard(direction) for direction in directions])
 
-    def _orthogonalize(self, matrices: list[Tensor]) -> list[Tensor]:
+    def _orthogonalize(self, stacks: list[Tensor]) -> list[Tensor]:
         """Return the orthogonalized matrices; the processes share the work."""
-        n, size = len(matrices), self.processes.size
+        transform = partial(orthogonalize, dtype=self.dtype)
+        if self.workers:
+            return self.workers.map_matrices(transform, stacks)
+        return [self._orthogonalize_shard(transform, stack) for stack in stacks]
+
+    def _orthogonalize_shard(self, transform: Callable[[Tensor], Tensor], stack: Tensor) -> Tensor:
+        """Return the orthogonalized matrices; each process computes a part of them."""
+        n, size = len(stack), self.processes.size
         if size == 1:
-            return list(orthogonalize(torch.stack(matrices), self.dtype).unbind())
+            return transform(stack)
         n_each = -(-n // size)
-        padded = matrices + [torch.zeros_like(matrices[0])] * (n_each * size - n)
+        padded = torch.cat([stack, stack.new_zeros(n_each * size - n, *stack.shape[1:])])
         start = self.processes.rank * n_each
-        local = orthogonalize(
-            torch.stack(padded[start : start + n_each]), self.dtype
-        )  # [n_each, rows, columns]
+        local = transform(padded[start : start + n_each])  # [n_each, rows, columns]
         parts = [torch.empty_like(local) for _ in range(size)]
         dist.all_gather(parts, local.contiguous())
-        return list(torch.cat(parts)[:n].unbind())
+        return torch.cat(parts)[:n]
 
     def _momentum_buffer(self, matrix: Tensor) -> Tensor:
         state = self.state[matrix]
@@ -85,6 +90,15 @@ class Muon(Optimizer):
             state["momentum"] = torch.zeros_like(matrix)
         momentum: Tensor = state["momentum"]
         return momentum
+
+
+def _apply(matrices: list[Tensor], update: Tensor, lr: float, weight_decay: float) -> None:
+    """Subtract the update [n, rows, columns] and the weight decay from the matrices."""
+    rows, columns = matrices[0].shape
+    scale = max(1.0, rows / columns) ** 0.5
+    torch._foreach_mul_(matrices, 1 - lr * weight_decay)
+    parts = [shard_like(u, like=m) for u, m in zip(update, matrices, strict=True)]
+    torch._foreach_add_(matrices, parts, alpha=-lr * scale)
 
 
 def orthogonalize(x: Tensor, dtype: torch.dtype | None = None, n_steps: int = 5) -> Tensor:

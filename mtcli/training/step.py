@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,10 +15,12 @@ from mtcli.config.sections import TrainConfig
 from mtcli.data.batches import Batch, Group
 from mtcli.distributed import SINGLE, Processes, unshard
 from mtcli.errors import ConfigError
-from mtcli.hardware import is_out_of_memory
+from mtcli.hardware import is_out_of_memory, thread_limit
 from mtcli.models.base import TrainableModel
 from mtcli.training.loss import summed_loss
+from mtcli.training.muon import Muon
 from mtcli.training.optimizers import build_schedule, set_learning_rate
+from mtcli.training.workers import Workers
 
 
 class LossModule(nn.Module):
@@ -73,6 +75,7 @@ class TrainStep:
         self.dtype = _product_dtype(options, self.device)
         self.schedule = build_schedule(options)
         self.loss_module = self._compile_and_wrap(loss_module)
+        self.workers: Workers | None = None
         self.restart()
 
     def restart(self) -> None:
@@ -85,6 +88,27 @@ class TrainStep:
         self.max_positions: int | None = None  # limit per batch, if memory is too small for more
         self._is_memory_probed = not isinstance(self.loss_module, DistributedDataParallel)
         self._has_overflowed = False
+
+    def start_workers(self) -> None:
+        """Start the worker processes that `train.workers` asks for, unless they are running.
+
+        Threads that are started later are not copied into the worker processes.
+        """
+        size = self.options.workers or 1
+        if self.workers or size == 1:
+            return
+        n_threads = max(1, torch.get_num_threads() // size)
+        parameters = self.model.parameters()
+        self.workers = Workers(self._backward, parameters, size=size, n_threads=n_threads)
+        for optimizer in self.optimizers:
+            if isinstance(optimizer, Muon):
+                optimizer.workers = self.workers
+
+    def close(self) -> None:
+        """End the worker processes."""
+        if self.workers:
+            self.workers.close()
+            self.workers = None
 
     def probe_memory(self, largest: Callable[[], Batch]) -> None:
         """Lower `max_positions` until the largest batch fits in the memory of every process.
@@ -107,6 +131,10 @@ class TrainStep:
 
     def backward(self, group: Group) -> StepResult:
         """Compute the unscaled, clipped gradients of `group`; return the loss, norm and sizes."""
+        with self._threads():
+            return self._clipped_gradients(group)
+
+    def _clipped_gradients(self, group: Group) -> StepResult:
         self.model.train()
         counts = self.processes.all_reduce_sum(group.counts(), self.device)
         n_target_tokens, n_tokens, n_positions = map(int, counts)
@@ -134,9 +162,10 @@ class TrainStep:
     def update(self, number: int, factor: float) -> None:
         """Update the weights in step `number`, with `factor` times the scheduled learning rate."""
         set_learning_rate(self.optimizers, self.schedule(number) * factor)
-        if not self._has_overflowed:
-            for optimizer in self.optimizers:
-                self.scaler.step(optimizer)
+        with self._threads():
+            if not self._has_overflowed:
+                for optimizer in self.optimizers:
+                    self.scaler.step(optimizer)
         self.scaler.update()
         self.zero_grad()
 
@@ -145,9 +174,15 @@ class TrainStep:
         for optimizer in self.optimizers:
             optimizer.zero_grad()
 
+    def _threads(self) -> AbstractContextManager[None]:
+        """Return a context that leaves threads to the worker processes."""
+        return thread_limit(self.workers.n_threads) if self.workers else nullcontext()
+
     def _accumulate_gradients(self, batches: list[Batch], n_target_tokens: int) -> float:
         """Accumulate the gradients of `batches`; return the summed loss over all processes."""
         scale = self.processes.size / n_target_tokens  # torch averages gradients over processes
+        if self.workers:
+            return self.workers.add_gradients(batches, scale)
         total = torch.zeros((), device=self.device)
         for i, batch in enumerate(batches):
             with self._gradient_sync(is_last=i == len(batches) - 1):
