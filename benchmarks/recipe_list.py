@@ -1,0 +1,31 @@
+"""Recipes for recipes.py: settings by dotted key."""
+
+# Settings of all recipes, unless they override them: the plan for Multi30k and ten minutes in 0.3.
+BASE = {
+    "tokenizer.vocab_size": 4000,
+    "model.d_model": 192,
+    "model.n_heads": 6,
+    "model.d_feed_forward": 768,
+    "model.n_encoder_layers": 4,
+    "model.n_decoder_layers": 3,
+    "model.dropout": 0.2,
+    "data.batch_tokens": 4096,
+    "train.warmup": 100,
+    "train.validate_pairs": 200,
+}
+MODERN = {"model.norm_kind": "rms", "model.biases": "false", "train.ema": 0.995}
+RELATIVE = {**MODERN, "model.positions": "relative"}
+
+RECIPES = {
+    "base": {},
+    "relative": RELATIVE,
+    "rotary": {**MODERN, "model.positions": "rotary"},
+    "relative-160": {
+        **RELATIVE,
+        "tokenizer.vocab_size": 3000,
+        "model.d_model": 160,
+        "model.n_heads": 5,
+        "model.d_feed_forward": 640,
+        "data.batch_tokens": 3072,
+    },
+}
