@@ -13,7 +13,7 @@ BASE = {
     "train.warmup": 100,
     "train.validate_pairs": 200,
 }
-MODERN = {"model.norm_kind": "rms", "model.biases": "false", "train.ema": 0.995}
+MODERN = {"model.norm_kind": "rms", "model.biases": False, "train.ema": 0.995}
 RELATIVE = {**MODERN, "model.positions": "relative"}
 
 RECIPES = {

@@ -25,9 +25,10 @@ from pathlib import Path
 from typing import Any
 
 from recipe_list import BASE, RECIPES
+from train import HERE, Worker, write_ids
 
 RESULTS = Path(__file__).parent / "recipes.jsonl"
-CALIBRATION_STEPS, CALIBRATION_ROUNDS = 12, 3
+CALIBRATION_STEPS, CALIBRATION_ROUNDS = 8, 5
 N_HELD_OUT = 1_000
 SOURCE, TARGET = "en", "de"
 
@@ -91,13 +92,31 @@ def calibrate(
     names: list[str], files: dict[str, list[str]], folder: Path, seconds: float
 ) -> dict[str, int]:
     """Return the number of steps of each recipe that fit into `seconds` of CPU time."""
+    source, target = map(Path, files["train"])
+    workers = {}
+    for name in names:
+        settings = {**BASE, **RECIPES[name]}
+        size = settings["tokenizer.vocab_size"]
+        ids = folder / f"ids-{size}.npz"
+        if not ids.exists():
+            write_ids(source, target, ids, vocab_size=size)
+        sections = {
+            section: {
+                key.partition(".")[2]: value
+                for key, value in settings.items()
+                if key.startswith(f"{section}.")
+            }
+            for section in ("model", "train")
+        }
+        text = json.dumps({**sections, "batch_tokens": settings["data.batch_tokens"]})
+        script = str(HERE / "training_ours.py")
+        workers[name] = Worker([sys.executable, script, str(ids), text], "0")
     times: dict[str, list[float]] = {name: [] for name in names}
     for _ in range(CALIBRATION_ROUNDS):
-        for name in names:
-            out = folder / f"calibration-{name}"
-            train(name, 1, CALIBRATION_STEPS, files, out, ["--fresh"])
-            steps = [event for event in read_log(out) if event["event"] == "step"]
-            times[name] += [event["seconds"] for event in steps[len(steps) // 3 :]]
+        for name, worker in workers.items():
+            times[name].append(worker.train(CALIBRATION_STEPS)["seconds"] / CALIBRATION_STEPS)
+    for worker in workers.values():
+        worker.process.kill()
     return {name: int(seconds / statistics.median(times[name])) for name in names}
 
 
@@ -113,18 +132,16 @@ def measure(
     out = folder / f"{name}-{seed}"
     train(name, seed, n_steps, files, out, [])
     log = read_log(out)
-    validated = [event for event in log if event["event"] == "validated"][-1]
-    steps = [event for event in log if event["event"] == "step"]
+    validated = [event for event in log if event["event"] == "validation"][-1]
+    epoch = [event["epoch"] for event in log if event["event"] == "step"][-1]
     row = {
         "recipe": name,
         "settings": RECIPES[name],
         "seed": seed,
         "steps": n_steps,
-        "epochs": round(steps[-1]["epoch"] + 1, 1),
+        "epochs": epoch + 1,
         "dev_loss": validated["loss"],
-        "parameters": sum(1 for _ in steps) and None,
     }
-    del row["parameters"]
     sets = ["dev", "held_out", *(["test"] if has_test else [])]
     for kind in sets:
         row[kind] = evaluate(out, files[kind])
@@ -148,8 +165,8 @@ def train(
 def evaluate(model: Path, files: list[str]) -> float:
     """Return BLEU with beam 5."""
     output = mtcli(["evaluate", str(model), *files, "--beam-size", "5", "--json", "--threads", "1"])
-    scores = json.loads(output)["scores"]
-    return next(score["value"] for score in scores if score["name"].lower() == "bleu")
+    [system] = json.loads(output)["systems"]
+    return float(system["scores"]["bleu"]["value"])
 
 
 def mtcli(arguments: list[str]) -> str:

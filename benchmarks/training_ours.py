@@ -38,11 +38,10 @@ def main() -> None:
     torch.set_num_threads(settings.get("threads", 1))
     torch.manual_seed(1)
     model_settings = settings.get("model", ANCHOR)
-    config = TransformerConfig(
-        **model_settings, d_feed_forward=4 * model_settings["d_model"], dropout=0.1
-    )
+    defaults = {"d_feed_forward": 4 * model_settings["d_model"], "dropout": 0.1}
+    config = TransformerConfig(**{**defaults, **model_settings})
     train_settings = {"optimizer": "adamw", "learning_rate": 5e-4, **settings.get("train", {})}
-    options = TrainConfig(**train_settings, steps=100_000)
+    options = TrainConfig(**{**train_settings, "steps": 100_000})
     model = build_model(config, size, size)
     train_step = TrainStep(LossModule(model, 0.1), build_optimizers(model, options), options)
     batch_tokens = settings.get("batch_tokens", 4096)
