@@ -20,6 +20,7 @@ STATEFUL_SETTINGS = {
     "train.steps": 16,
     "train.validate_every": 4,
     "train.patience": 2,
+    "train.workers": 2,
     "train.metric": "chrf",
     "train.average": 3,
     "train.ema": 0.9,

@@ -90,7 +90,7 @@ def test_a_resumed_run_keeps_its_precision_and_has_the_same_weights(
 def rewrite_as_format_3(directory: Path, precision: str) -> None:
     """Change config.yaml to what an earlier version would have written."""
     path = directory / "config.yaml"
-    text = path.read_text().replace("format: 4", "format: 3")
+    text = path.read_text().replace("format: 5", "format: 3")
     lines = [
         f"  precision: {precision}" if line.startswith("  precision:") else line
         for line in text.splitlines()

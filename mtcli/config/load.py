@@ -51,13 +51,14 @@ def read_sections(path: Path) -> dict[str, Any]:
 
 
 def with_saved_defaults(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `tree` with the settings that a model's config.yaml lacks in formats 1 and 2.
+    """Return `tree` with the settings that a model's config.yaml lacks in formats 1 to 4.
 
-    Runs in these formats had no filters and used the BLEU tokenizer 13a for all languages.
+    Runs in formats 1 and 2 had no filters and used the BLEU tokenizer 13a for all languages. Runs
+    in formats 1 to 4 had no workers.
     """
     saved = {"filters": FilterConfig.none().model_dump(mode="json"), **tree}
     if isinstance(train := saved.get("train"), dict):
-        saved["train"] = {"bleu_tokenizer": "13a", **train}
+        saved["train"] = {"bleu_tokenizer": "13a", "workers": 1, **train}
     return saved
 
 

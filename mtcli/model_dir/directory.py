@@ -39,9 +39,9 @@ from mtcli.model_dir.saved_tree import check_has_weights, read_saved_tree
 
 # Format of the model directory, saved in config.yaml. Increment it if older versions of mtcli
 # cannot read the new format. Versions 0.1.0 and 0.2.0 wrote format 1, and development versions of
-# 0.3.0 wrote formats 2 and 3.
-FORMAT = 4
-_READABLE = (1, 2, 3, FORMAT)
+# 0.3.0 wrote formats 2 to 4.
+FORMAT = 5
+_READABLE = (1, 2, 3, 4, FORMAT)
 # Keys in the header of model.safetensors. FORMAT is also the version of this metadata: mtcli
 # rejects unknown fields, so a new field requires a new FORMAT.
 METADATA, CHECKSUMS = "mtcli", "checksums"
@@ -182,7 +182,8 @@ def _differences(directory: Path, config: Config) -> list[str]:
 
     Corpus file names are ignored, because training compares a digest of the pairs instead. The
     number of steps is ignored if train.minutes is set, because it is derived from train.minutes.
-    The BLEU tokenizer and the precision are ignored if `config` does not specify them.
+    The BLEU tokenizer, the precision and the number of workers are ignored if `config` does not
+    specify them.
     """
     saved = load_saved_config(directory)
     before, now = saved.train, config.train
@@ -199,6 +200,8 @@ def _differences(directory: Path, config: Config) -> list[str]:
         ignored["bleu_tokenizer"] = before.bleu_tokenizer
     if now.precision == "auto":
         ignored["precision"] = before.precision
+    if now.workers is None:
+        ignored["workers"] = before.workers
     sections = {
         "data": _with_corpora_of(saved.data, config.data),
         "tokenizer": _with_sample_of(saved.tokenizer, config.tokenizer),

@@ -1,6 +1,7 @@
 """Estimates of the parameter count, memory use and training time of a configuration."""
 
 import math
+import sys
 from dataclasses import dataclass
 
 from mtcli.config.base import LinearGroup
@@ -12,11 +13,16 @@ from mtcli.planning.corpus_stats import CorpusStats
 # 145 GFLOP/s. Two threads are 1.6 times as fast as one.
 _EFFICIENCY = 0.95
 _THREAD_LOSS = 0.32
+_WORKER_LOSS = 0.15  # the same for worker processes: two are 1.8 times as fast as one
 _OVERHEAD = 1_100  # cost of norms, dropout and additions per output of a linear layer, in FLOPs
 _BFLOAT16_SPEEDUP = 1.6  # of a training step, measured with a transformer of width 192
 _FILL_RATE = 0.96  # fraction of the positions in a batch that are not padding
 _GPU_GFLOPS = 20_000  # assumed for small models, because mtcli does not measure GPUs
 _GPU_STEP_SECONDS = 0.03  # kernel launch overhead of a step
+
+_MIN_POSITIONS = 1_024  # per process and batch; with fewer, the exchange takes too long
+_MIN_PARAMETERS = 1_000_000  # of the model; the steps of smaller models are too short
+_MAX_WORKERS = 8
 
 _BASE_MEMORY = 350_000_000  # bytes that torch itself uses
 _PAIR_MEMORY = 48  # bytes per pair to shuffle and sort an epoch; text and ids are on disk
@@ -25,6 +31,13 @@ _NUMBER_SIZE = 4  # bytes per float
 _OFFSET_SIZE = 8  # bytes per sentence for its start offset in the file of ids
 _KERNEL_MEMORY = 100_000_000  # bytes that oneDNN uses for its bfloat16 kernels
 _LOGITS = 3 * 2**22  # logits in memory at once; the loss computes them in chunks
+
+
+def choose_n_workers(n_threads: int, batch_tokens: int, n_parameters: int) -> int:
+    """Return the number of processes, including the main process, that should share a step."""
+    if n_parameters < _MIN_PARAMETERS:
+        return 1
+    return max(1, min(n_threads, batch_tokens // _MIN_POSITIONS, _MAX_WORKERS))
 
 
 @dataclass(frozen=True)
@@ -130,7 +143,7 @@ def step_seconds(config: Config, work: Workload, hardware: Hardware) -> float:
     if hardware.gpu:
         return flops / (_GPU_GFLOPS * 1e9) + _GPU_STEP_SECONDS
     speedup = _BFLOAT16_SPEEDUP if _uses_cpu_bfloat16(config, hardware) else 1.0
-    return flops / (speedup * _flops_per_second(hardware))
+    return flops / (speedup * _flops_per_second(hardware, _n_workers(config, hardware)))
 
 
 def round_to_digits(number: float, *, digits: int) -> int:
@@ -143,9 +156,21 @@ def _tokens_by_side(tokens: float, work: Workload) -> dict[str, float]:
     return {"source": tokens - target, "target": target}
 
 
-def _flops_per_second(hardware: Hardware) -> float:
+def _flops_per_second(hardware: Hardware, n_workers: int) -> float:
     """Return the expected FLOPs per second of a CPU in training, in float32."""
-    return _EFFICIENCY * hardware.gflops * 1e9 / math.pow(hardware.cores, _THREAD_LOSS)
+    n_threads = max(1, hardware.cores // n_workers)  # per worker
+    loss = math.pow(n_workers, _WORKER_LOSS) * math.pow(n_threads, _THREAD_LOSS)
+    return _EFFICIENCY * hardware.gflops * 1e9 / loss
+
+
+def _n_workers(config: Config, hardware: Hardware) -> int:
+    """Return the number of worker processes that training on a CPU will use."""
+    size, options = config.tokenizer.vocab_size, config.train
+    if hardware.gpu or options.compile or not sys.platform.startswith("linux"):
+        return 1
+    n_parameters = config.model.n_parameters(size, size)
+    tokens = config.data.batch_tokens
+    return options.workers or choose_n_workers(hardware.cores, tokens, n_parameters)
 
 
 def _uses_cpu_bfloat16(config: Config, hardware: Hardware) -> bool:
@@ -185,6 +210,7 @@ def _peak_memory(config: Config, stats: CorpusStats, work: Workload, hardware: H
     )
     # Calibrated with the same model as the speed: the peak for 4,096 tokens is 1.0 GB.
     activations = 3.3 * outputs + _LOGITS
+    copies += _n_workers(config, hardware) - 1  # each worker has its own gradients
     numbers = copies * model.n_parameters(size, size) + activations
     if hardware.gpu:
         return round(_BASE_MEMORY + numbers * _NUMBER_SIZE)

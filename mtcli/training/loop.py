@@ -11,7 +11,6 @@ from torch import Tensor
 from mtcli.counts import format_count
 from mtcli.data.batches import DataPosition, Group
 from mtcli.errors import ConfigError
-from mtcli.hardware import peak_memory
 from mtcli.model_dir.checkpoints import (
     Progress,
     inference_weights,
@@ -185,7 +184,7 @@ def _step_done(run: Run, step: Step) -> StepDone:
         n_tokens=step.n_tokens,
         n_positions=step.n_positions,
         seconds=step.seconds,
-        memory=peak_memory(run.train_step.device),
+        memory=run.train_step.peak_memory(),
     )
 
 

@@ -45,6 +45,7 @@ from mtcli.training.run_settings import (
     resolve_bleu_tokenizer,
     resolve_precision,
     resolve_steps,
+    resolve_workers,
     with_train_settings,
 )
 from mtcli.training.run_state import Run, RunContext, RunOptions, build_run
@@ -122,6 +123,7 @@ def _build_or_restore(
     is_resumed = checkpoint is not None
     config = resolve_bleu_tokenizer(config, context, notify, is_resumed=is_resumed)
     config = resolve_precision(config, context, is_resumed=is_resumed)
+    config = resolve_workers(config, context, tokenizers, is_resumed=is_resumed)
     config = resolve_steps(config, context, data, options, notify)
     if checkpoint:  # it contains weights, and the model that the run started from may be gone
         config = with_train_settings(config, start_from=None)
@@ -292,7 +294,8 @@ def _notify_summary(run: Run, notify: Notify) -> None:
     for line in (*planned_shares(run), *_describe_dev_sets(run)):
         notify(line)
     in_processes = f", {size} processes" if size > 1 else ""
-    where = f"on {device}{in_processes}, in {options.precision}"
+    workers = f" with {options.workers} workers" if (options.workers or 1) > 1 else ""
+    where = f"on {device}{in_processes}{workers}, in {options.precision}"
     notify(f"training: {options.summary(run.config.data.batch_tokens)}, {where}")
 
 

@@ -73,7 +73,7 @@ def _train_run(
             return finished
         run, progress = open_run(config, context, options, lock)
         request.step = progress.step
-        with request.during_steps():
+        with closing(run.train_step), request.during_steps():
             result = train(run, progress, request)
         request.step = result.step
         if isinstance(result, Stopped):

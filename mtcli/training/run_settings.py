@@ -9,17 +9,20 @@ import torch
 
 from mtcli.config.sections import Config, Precision
 from mtcli.counts import format_count
-from mtcli.errors import CheckpointError
+from mtcli.errors import CheckpointError, ConfigError
 from mtcli.evaluation.tokenizers import check_tokenizer, choose_tokenizer
 from mtcli.hardware import has_cpu_bfloat16
 from mtcli.model_dir.directory import fixed_steps, load_saved_config, mtcli_version
 from mtcli.model_dir.saved_tree import saved_format
+from mtcli.planning.estimate import choose_n_workers
 from mtcli.reporting.events import Notice
+from mtcli.tokenizer import Tokenizers
 from mtcli.training.dataset import Dataset
 from mtcli.training.loop import DivergedError, divergence_error
 from mtcli.training.preparation import Notify
 from mtcli.training.run_state import RunContext, RunOptions
 from mtcli.training.time_budget import estimate_steps
+from mtcli.training.workers import can_start_workers
 
 _PRECISION_FORMAT = 4  # earlier formats do not contain the chosen precision
 
@@ -55,6 +58,42 @@ def resolve_precision(config: Config, context: RunContext, *, is_resumed: bool) 
     else:
         precision = _choose_precision(config, context)
     return with_train_settings(config, precision=precision)
+
+
+def resolve_workers(
+    config: Config, context: RunContext, tokenizers: Tokenizers, *, is_resumed: bool
+) -> Config:
+    """Return `config` with a number of workers; a resumed run keeps its number.
+
+    The number determines how batches are split, so another one would change the weights.
+    """
+    requested = config.train.workers
+    if is_resumed:
+        saved = context.processes.run_on_first(lambda: load_saved_config(context.directory))
+        return with_train_settings(config, workers=saved.train.workers or 1)
+    obstacle = _workers_obstacle(config, context)
+    if obstacle and requested and requested > 1:
+        raise ConfigError(
+            f"train.workers={requested} cannot be combined with {obstacle}",
+            hint="remove train.workers; mtcli then chooses the number",
+        )
+    if requested or obstacle:
+        return with_train_settings(config, workers=requested or 1)
+    sizes = len(tokenizers.source), len(tokenizers.target)
+    n_parameters = config.model.n_parameters(*sizes)
+    n = choose_n_workers(torch.get_num_threads(), config.data.batch_tokens, n_parameters)
+    return with_train_settings(config, workers=n)
+
+
+def _workers_obstacle(config: Config, context: RunContext) -> str | None:
+    """Return what prevents the use of worker processes, or None."""
+    if context.processes.size > 1:
+        return "several processes"
+    if config.train.compile:
+        return "train.compile=true"
+    if config.train.precision == "float16":
+        return "train.precision=float16"
+    return None if can_start_workers(context.device) else "this system or device"
 
 
 def _choose_precision(config: Config, context: RunContext) -> Precision:

@@ -189,6 +189,7 @@ class Run:
     def groups_from(self, position: DataPosition) -> Generator[Group]:
         """Probe the memory; return a generator of prefetched batch groups, from `position` on."""
         stream = self.batch_stream()
+        self.train_step.start_workers()  # before the thread of `prefetch`
         self.train_step.probe_memory(stream.largest)
         groups = stream.groups(position)
         if self.train_step.device.type == "cuda":

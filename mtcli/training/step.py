@@ -15,7 +15,7 @@ from mtcli.config.sections import TrainConfig
 from mtcli.data.batches import Batch, Group
 from mtcli.distributed import SINGLE, Processes, unshard
 from mtcli.errors import ConfigError
-from mtcli.hardware import is_out_of_memory, thread_limit
+from mtcli.hardware import is_out_of_memory, peak_memory, thread_limit
 from mtcli.models.base import TrainableModel
 from mtcli.training.loss import summed_loss
 from mtcli.training.muon import Muon
@@ -94,12 +94,11 @@ class TrainStep:
 
         Threads that are started later are not copied into the worker processes.
         """
-        size = self.options.workers or 1
-        if self.workers or size == 1:
+        n = self.options.workers or 1
+        if self.workers or n == 1:
             return
-        n_threads = max(1, torch.get_num_threads() // size)
-        parameters = self.model.parameters()
-        self.workers = Workers(self._backward, parameters, size=size, n_threads=n_threads)
+        n_threads = max(1, torch.get_num_threads() // n)
+        self.workers = Workers(self._backward, self.model.parameters(), n, n_threads)
         for optimizer in self.optimizers:
             if isinstance(optimizer, Muon):
                 optimizer.workers = self.workers
@@ -109,6 +108,10 @@ class TrainStep:
         if self.workers:
             self.workers.close()
             self.workers = None
+
+    def peak_memory(self) -> int:
+        """Return the peak memory use in bytes, including that of the worker processes."""
+        return peak_memory(self.device) + (self.workers.memory if self.workers else 0)
 
     def probe_memory(self, largest: Callable[[], Batch]) -> None:
         """Lower `max_positions` until the largest batch fits in the memory of every process.

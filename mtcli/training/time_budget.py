@@ -27,7 +27,7 @@ def estimate_steps(config: Config, context: RunContext, data: Dataset) -> int:
     run = build_run(config, context, data)
     start = time.perf_counter()
     step_times: list[float] = []
-    with closing(run.groups_from(DataPosition())) as groups:
+    with closing(run.train_step), closing(run.groups_from(DataPosition())) as groups:
         for step in fit(run.train_step, groups):
             if step.number > 1:
                 step_times.append(step.seconds)

@@ -28,10 +28,6 @@ from mtcli.data.batches import Batch
 from mtcli.errors import EngineError
 from mtcli.hardware import process_peak_memory
 
-_MIN_POSITIONS = 1_024  # per process and batch; with fewer, the exchange takes too long
-_MIN_PARAMETERS = 1_000_000  # of the model; the steps of smaller models are too short
-_MAX_WORKERS = 8
-
 ComputeGradients = Callable[[Batch, float], Tensor]  # batch, scale -> summed loss
 Transform = Callable[[Tensor], Tensor]  # matrices [n, rows, columns] -> new values
 Place = tuple[int, tuple[int, ...]]  # offset and shape of a tensor in a flat one
@@ -47,13 +43,6 @@ def can_start_workers(device: torch.device) -> bool:
     return sys.platform == "linux" and device.type == "cpu" and not torch.cuda.is_available()
 
 
-def choose_n_workers(n_threads: int, batch_tokens: int, n_parameters: int) -> int:
-    """Return the number of processes, including the main process, that should share a step."""
-    if n_parameters < _MIN_PARAMETERS:
-        return 1
-    return max(1, min(n_threads, batch_tokens // _MIN_POSITIONS, _MAX_WORKERS))
-
-
 class Workers:
     """The main process and its worker processes, which share the work of each step.
 
@@ -65,7 +54,6 @@ class Workers:
         self,
         compute: ComputeGradients,
         parameters: Iterable[nn.Parameter],
-        *,
         size: int,
         n_threads: int,
     ) -> None:
@@ -85,12 +73,13 @@ class Workers:
     def add_gradients(self, batches: Sequence[Batch], scale: float) -> float:
         """Add `scale` times the gradients of `batches` to the parameters; return the summed loss.
 
-        An error is raised after all processes have finished, so that they can go on with another
+        An error is raised after all processes have finished, so that they are ready for another
         task.
         """
         for index, worker in enumerate(self._workers, start=1):
             worker.send(_GradientTask(_parts(batches, index, self.size), scale))
-        error, loss = None, 0.0
+        loss = 0.0
+        error: Exception | None = None
         try:
             loss = self.sum_gradients(_parts(batches, 0, self.size), scale)
         except RuntimeError as own_error:
@@ -113,7 +102,7 @@ class Workers:
         overwrites the results.
         """
         sizes = [stack.numel() for stack in stacks]
-        parts = self._matrices[: sum(sizes)].split(sizes)
+        parts = torch.split(self._matrices[: sum(sizes)], sizes)
         results = [part.view(stack.shape) for part, stack in zip(parts, stacks, strict=True)]
         own, *others = _share_rows([len(stack) for stack in stacks], self.size)
         for worker, share in zip(self._workers, others, strict=True):
@@ -133,9 +122,8 @@ class Workers:
         """End the worker processes."""
         for worker in self._workers:
             worker.connection.close()
-        for worker in self._workers:
-            with suppress(ChildProcessError):
-                os.waitpid(worker.pid, 0)
+            os.kill(worker.pid, signal.SIGKILL)
+            os.waitpid(worker.pid, 0)
         self._workers = []
 
     def sum_gradients(self, batches: Sequence[Batch], scale: float) -> float:
@@ -194,7 +182,8 @@ class Workers:
                 for parameter in self._parameters:
                     parameter.grad = None
             memory = process_peak_memory() - initial_memory
-            connection.send_bytes(pickle.dumps(_Result(loss, error, memory)))
+            with suppress(OSError):  # the main process has ended
+                connection.send_bytes(pickle.dumps(_Result(loss, error, memory)))
 
 
 @dataclass(frozen=True)
@@ -267,7 +256,7 @@ def _isolate_process(connection: int) -> None:
     The main process handles signals. If this process kept the lock file of the run open, the run
     could not be resumed immediately after the main process is killed.
     """
-    gc.freeze()  # do not finalize objects of the main process
+    gc.freeze()  # never finalize objects of the main process
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     for name in os.listdir("/proc/self/fd"):  # noqa: PTH208
