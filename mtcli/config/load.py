@@ -58,7 +58,12 @@ def with_saved_defaults(tree: Mapping[str, Any]) -> dict[str, Any]:
     """
     saved = {"filters": FilterConfig.none().model_dump(mode="json"), **tree}
     if isinstance(train := saved.get("train"), dict):
-        saved["train"] = {"bleu_tokenizer": "13a", "workers": 1, **train}
+        saved["train"] = {
+            "bleu_tokenizer": "13a",
+            "workers": 1,
+            "orthogonalization": "newton_schulz",
+            **train,
+        }
     return saved
 
 

@@ -1,6 +1,6 @@
 """Muon, an optimizer for the matrices of hidden layers (Jordan et al. 2024)."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import torch
@@ -13,12 +13,27 @@ from mtcli.distributed import SINGLE, Processes, shard_like, unshard
 from mtcli.training.workers import Workers
 
 
+Coefficients = tuple[float, float, float]
+
+# Coefficients of the steps, by method. newton_schulz: Jordan et al. (2024). polar_express: the
+# minimax polynomials of Amsel et al. (2025) for singular values between 0.003 and 1.
+_COEFFICIENTS: dict[str, Sequence[Coefficients]] = {
+    "newton_schulz": [(3.4445, -4.7750, 2.0315)] * 5,
+    "polar_express": [
+        (8.3837, -24.7659, 18.3571),
+        (4.0434, -3.0114, 0.5695),
+        (3.5056, -2.6267, 0.5257),
+        (2.4901, -1.8343, 0.4368),
+    ],
+}
+
+
 class Muon(Optimizer):
     """SGD with Nesterov momentum and orthogonalized updates (Jordan et al. 2024).
 
     An update moves all singular directions of a matrix by about the same amount, even those with
-    small gradients. The Newton-Schulz iteration runs in `dtype`. bfloat16 is precise enough, but
-    many CPUs only emulate it. Matrices of the same shape are processed together.
+    small gradients. `method` orthogonalizes the matrices, in `dtype`. bfloat16 is precise enough,
+    but many CPUs only emulate it. Matrices of the same shape are processed together.
     """
 
     def __init__(
@@ -29,10 +44,12 @@ class Muon(Optimizer):
         momentum: float = 0.95,
         weight_decay: float = 0.0,
         dtype: torch.dtype = torch.float32,
+        method: str = "newton_schulz",
         processes: Processes = SINGLE,
     ) -> None:
         super().__init__(parameters, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
         self.dtype = dtype
+        self.method = method
         self.processes = processes
         self.workers: Workers | None = None  # processes on this machine that share the work
 
@@ -66,7 +83,7 @@ class Muon(Optimizer):
 
     def _orthogonalize(self, stacks: list[Tensor]) -> list[Tensor]:
         """Return the orthogonalized matrices; the processes share the work."""
-        transform = partial(orthogonalize, dtype=self.dtype)
+        transform = partial(orthogonalize, dtype=self.dtype, method=self.method)
         if self.workers:
             return self.workers.map_matrices(transform, stacks)
         return [self._orthogonalize_shard(transform, stack) for stack in stacks]
@@ -101,23 +118,47 @@ def _apply(matrices: list[Tensor], update: Tensor, lr: float, weight_decay: floa
     torch._foreach_add_(matrices, parts, alpha=-lr * scale)
 
 
-def orthogonalize(x: Tensor, dtype: torch.dtype | None = None, n_steps: int = 5) -> Tensor:
+def orthogonalize(
+    x: Tensor, dtype: torch.dtype | None = None, method: str = "newton_schulz"
+) -> Tensor:
     """Return the matrices `x` [n, rows, columns] with all singular values moved close to 1.
 
-    After five Newton-Schulz steps with the coefficients from Jordan et al. (2024), the singular
-    values are between about 0.7 and 1.2, which is accurate enough. `dtype` is the data type of the
-    matrix products.
+    Each step replaces x by a x + b (x x^T) x + c (x x^T)^2 x. The singular values that are not tiny
+    end between about 0.7 and 1.2, which is accurate enough. `dtype` is the data type of the matrix
+    products.
     """
-    a, b, c = 3.4445, -4.7750, 2.0315
     is_tall = x.size(-2) > x.size(-1)
     x = x.mT if is_tall else x  # makes `gram` smaller
     original_dtype = x.dtype
     x = (x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)).to(dtype or original_dtype)
-    for _ in range(n_steps):
-        gram = x @ x.mT
-        x = a * x + torch.baddbmm(gram, gram, gram, beta=b, alpha=c) @ x
+    coefficients = _COEFFICIENTS[method]
+    if method == "polar_express" and x.dtype == torch.float32 and x.size(-1) >= 2 * x.size(-2):
+        x = _iterate_gram(x, coefficients)
+    else:
+        for a, b, c in coefficients:
+            gram = x @ x.mT
+            x = a * x + torch.baddbmm(gram, gram, gram, beta=b, alpha=c) @ x
     x = x.to(original_dtype)
     return x.mT if is_tall else x
+
+
+def _iterate_gram(x: Tensor, coefficients: Sequence[Coefficients]) -> Tensor:
+    """Return the result of all steps for wide matrices `x`.
+
+    Each step multiplies x by a polynomial p of its Gram matrix. This function multiplies the
+    polynomials first. Their factors are square and commute, so wide products are needed only at the
+    start and at the end. The Gram matrix squares the singular values, so bfloat16 is too imprecise.
+    """
+    gram = x @ x.mT
+    eye = torch.eye(gram.size(-1), dtype=x.dtype, device=x.device)
+    product: Tensor | None = None
+    for i, (a, b, c) in enumerate(coefficients):
+        p = torch.baddbmm(gram, gram, gram, beta=b, alpha=c).add_(eye, alpha=a)
+        product = p if product is None else p @ product
+        if i < len(coefficients) - 1:
+            gram = p @ gram @ p
+    assert product is not None
+    return product @ x
 
 
 def _group_by_shape(parameters: list[nn.Parameter]) -> list[list[Tensor]]:

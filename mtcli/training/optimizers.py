@@ -59,6 +59,7 @@ def build_optimizers(
             options.matrix_learning_rate,
             weight_decay=options.weight_decay,
             dtype=torch.bfloat16 if options.precision == "bfloat16" else torch.float32,
+            method=options.orthogonalization,
             processes=processes,
         )
         optimizers.append(muon)
