@@ -176,8 +176,9 @@ class TrainConfig(Section):
     """Optimizer. muon: Muon for the weight matrices of the layers, and AdamW for all other
     parameters. adamw: AdamW for all parameters."""
     orthogonalization: Literal["newton_schulz", "polar_express"] = "newton_schulz"
-    """Orthogonalization of Muon's updates. newton_schulz: five steps with the coefficients of Jordan
-    et al. (2024). polar_express: four steps with those of Amsel et al. (2025), which are faster."""
+    """Orthogonalization of Muon's updates. newton_schulz: five steps with the coefficients of
+    Jordan et al. (2024). polar_express: four steps with those of Amsel et al. (2025), which take
+    less time."""
     learning_rate: Float = Field(4e-3, gt=0)
     """Peak learning rate of AdamW."""
     matrix_learning_rate: Float = Field(0.02, gt=0)

@@ -1,7 +1,6 @@
 """Muon, an optimizer for the matrices of hidden layers (Jordan et al. 2024)."""
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 
 import torch
 import torch.distributed as dist
@@ -10,8 +9,7 @@ from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from mtcli.distributed import SINGLE, Processes, shard_like, unshard
-from mtcli.training.workers import Workers
-
+from mtcli.training.workers import Transform, Workers
 
 Coefficients = tuple[float, float, float]
 
@@ -32,8 +30,8 @@ class Muon(Optimizer):
     """SGD with Nesterov momentum and orthogonalized updates (Jordan et al. 2024).
 
     An update moves all singular directions of a matrix by about the same amount, even those with
-    small gradients. `method` orthogonalizes the matrices, in `dtype`. bfloat16 is precise enough,
-    but many CPUs only emulate it. Matrices of the same shape are processed together.
+    small gradients. `transform` orthogonalizes matrices; the default is `orthogonalize`. Matrices of
+    the same shape are processed together.
     """
 
     def __init__(
@@ -43,13 +41,11 @@ class Muon(Optimizer):
         *,
         momentum: float = 0.95,
         weight_decay: float = 0.0,
-        dtype: torch.dtype = torch.float32,
-        method: str = "newton_schulz",
+        transform: Transform | None = None,
         processes: Processes = SINGLE,
     ) -> None:
         super().__init__(parameters, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
-        self.dtype = dtype
-        self.method = method
+        self.transform = transform or orthogonalize
         self.processes = processes
         self.workers: Workers | None = None  # processes on this machine that share the work
 
@@ -83,20 +79,19 @@ class Muon(Optimizer):
 
     def _orthogonalize(self, stacks: list[Tensor]) -> list[Tensor]:
         """Return the orthogonalized matrices; the processes share the work."""
-        transform = partial(orthogonalize, dtype=self.dtype, method=self.method)
         if self.workers:
-            return self.workers.map_matrices(transform, stacks)
-        return [self._orthogonalize_shard(transform, stack) for stack in stacks]
+            return self.workers.map_matrices(self.transform, stacks)
+        return [self._orthogonalize_shard(stack) for stack in stacks]
 
-    def _orthogonalize_shard(self, transform: Callable[[Tensor], Tensor], stack: Tensor) -> Tensor:
+    def _orthogonalize_shard(self, stack: Tensor) -> Tensor:
         """Return the orthogonalized matrices; each process computes a part of them."""
         n, size = len(stack), self.processes.size
         if size == 1:
-            return transform(stack)
+            return self.transform(stack)
         n_each = -(-n // size)
         padded = torch.cat([stack, stack.new_zeros(n_each * size - n, *stack.shape[1:])])
         start = self.processes.rank * n_each
-        local = transform(padded[start : start + n_each])  # [n_each, rows, columns]
+        local = self.transform(padded[start : start + n_each])  # [n_each, rows, columns]
         parts = [torch.empty_like(local) for _ in range(size)]
         dist.all_gather(parts, local.contiguous())
         return torch.cat(parts)[:n]
@@ -125,7 +120,7 @@ def orthogonalize(
 
     Each step replaces x by a x + b (x x^T) x + c (x x^T)^2 x. The singular values that are not tiny
     end between about 0.7 and 1.2, which is accurate enough. `dtype` is the data type of the matrix
-    products.
+    products. bfloat16 is precise enough, but many CPUs only emulate it.
     """
     is_tall = x.size(-2) > x.size(-1)
     x = x.mT if is_tall else x  # makes `gram` smaller

@@ -15,7 +15,7 @@ from mtcli.config.sections import TrainConfig
 from mtcli.distributed import SINGLE, Processes, shard_like
 from mtcli.errors import ConfigError
 from mtcli.models.base import TrainableModel, parameters_of
-from mtcli.training.muon import Muon
+from mtcli.training.muon import Muon, orthogonalize
 
 Schedule = Callable[[int], float]  # step (from 1) -> multiplier for the peak learning rate
 Weights = Iterable[tuple[str, Tensor]]
@@ -58,8 +58,11 @@ def build_optimizers(
             matrices,
             options.matrix_learning_rate,
             weight_decay=options.weight_decay,
-            dtype=torch.bfloat16 if options.precision == "bfloat16" else torch.float32,
-            method=options.orthogonalization,
+            transform=partial(
+                orthogonalize,
+                dtype=torch.bfloat16 if options.precision == "bfloat16" else torch.float32,
+                method=options.orthogonalization,
+            ),
             processes=processes,
         )
         optimizers.append(muon)
