@@ -27,6 +27,8 @@ from typing import Any
 from recipe_list import BASE, RECIPES
 from train import HERE, Worker, write_ids
 
+from mtcli.hardware import has_cpu_bfloat16
+
 RESULTS = Path(__file__).parent / "recipes.jsonl"
 CALIBRATION_STEPS, CALIBRATION_ROUNDS = 8, 5
 N_HELD_OUT = 1_000
@@ -108,6 +110,7 @@ def calibrate(
             }
             for section in ("model", "train")
         }
+        sections["train"].setdefault("precision", "bfloat16" if has_cpu_bfloat16() else "float32")
         text = json.dumps({**sections, "batch_tokens": settings["data.batch_tokens"]})
         script = str(HERE / "training_ours.py")
         workers[name] = Worker([sys.executable, script, str(ids), text], "0")

@@ -30,8 +30,8 @@ class Muon(Optimizer):
     """SGD with Nesterov momentum and orthogonalized updates (Jordan et al. 2024).
 
     An update moves all singular directions of a matrix by about the same amount, even those with
-    small gradients. `transform` orthogonalizes matrices; the default is `orthogonalize`. Matrices of
-    the same shape are processed together.
+    small gradients. `transform` orthogonalizes matrices (default: `orthogonalize`). Matrices
+    of the same shape are processed together.
     """
 
     def __init__(
