@@ -15,7 +15,7 @@ Coefficients = tuple[float, float, float]
 
 # Coefficients of the steps, by method. newton_schulz: Jordan et al. (2024). polar_express: the
 # minimax polynomials of Amsel et al. (2025) for singular values between 0.003 and 1.
-_COEFFICIENTS: dict[str, Sequence[Coefficients]] = {
+COEFFICIENTS: dict[str, Sequence[Coefficients]] = {
     "newton_schulz": [(3.4445, -4.7750, 2.0315)] * 5,
     "polar_express": [
         (8.3837, -24.7659, 18.3571),
@@ -126,7 +126,7 @@ def orthogonalize(
     x = x.mT if is_tall else x  # makes `gram` smaller
     original_dtype = x.dtype
     x = (x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)).to(dtype or original_dtype)
-    coefficients = _COEFFICIENTS[method]
+    coefficients = COEFFICIENTS[method]
     if method == "polar_express" and x.dtype == torch.float32 and x.size(-1) >= 2 * x.size(-2):
         x = _iterate_gram(x, coefficients)
     else:
