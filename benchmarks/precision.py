@@ -1,12 +1,12 @@
-"""Compare training steps in float32 and bfloat16, with one and two threads, alone and under load.
+"""Compare training steps by precision, by threads and workers, and beside another process.
 
     python benchmarks/precision.py train.en train.de [--rounds 5]
 
 Muon, 4+3 layers, feed-forward four times the width, 4,000 pieces. Widths 256 and 192 use batches of
 4,096 tokens, width 160 uses 3,072. All variants run in turn in every round. With one thread, speed
 is tokens per CPU second; with two threads, it is tokens per second of wall-clock time. "Beside
-another process" means that a third process of the same priority runs an endless loop. The peak is
-the speed of a product of two 2,048 x 2,048 float32 matrices on one core. FLOPs of the optimizer do
+another process" means that a process of the same priority runs an endless loop. The peak is the
+speed of a product of two 2,048 x 2,048 float32 matrices on one core. FLOPs of the optimizer do
 not count.
 """
 
@@ -16,7 +16,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from train import HERE, PEAK, Worker, flops_per_token, write_ids
@@ -33,11 +33,15 @@ class Variant:
     width: int
     precision: str
     threads: int = 1
+    workers: int = 1
+    orthogonalization: str = "newton_schulz"
     is_loaded: bool = False  # beside another process
 
     def __str__(self) -> str:
-        where = ", beside another process" if self.is_loaded else ""
-        return f"width {self.width}, {self.precision}, threads: {self.threads}{where}"
+        parts = [f"width {self.width}", self.precision]
+        parts += ["Polar Express"] if self.orthogonalization == "polar_express" else []
+        parts += [f"{self.workers} workers"] if self.workers > 1 else [f"threads: {self.threads}"]
+        return ", ".join([*parts, *(["beside another process"] if self.is_loaded else [])])
 
     def settings(self) -> str:
         """Return the settings of the worker as JSON."""
@@ -45,6 +49,7 @@ class Variant:
         model = {"d_model": self.width, "n_heads": n_heads}
         model |= {"n_encoder_layers": 4, "n_decoder_layers": 3}
         train = {"optimizer": "muon", "learning_rate": 4e-3, "precision": self.precision}
+        train |= {"workers": self.workers, "orthogonalization": self.orthogonalization}
         values = {"model": model, "train": train}
         return json.dumps({**values, "threads": self.threads, "batch_tokens": batch_tokens})
 
@@ -52,8 +57,13 @@ class Variant:
 PRECISIONS = ("float32", "bfloat16")
 VARIANTS = [
     *(Variant(width, precision) for width in WIDTHS for precision in PRECISIONS),
-    *(Variant(160, precision, threads=2) for precision in PRECISIONS),
-    *(Variant(160, precision, threads=2, is_loaded=True) for precision in PRECISIONS),
+    *(Variant(160, precision, orthogonalization="polar_express") for precision in PRECISIONS),
+    *(
+        Variant(160, precision, 2, workers, is_loaded=is_loaded)
+        for is_loaded in (False, True)
+        for workers in (1, 2)
+        for precision in PRECISIONS
+    ),
 ]
 
 
@@ -111,7 +121,7 @@ def print_table(
     print("| variant | tokens/s | speedup of bfloat16 | share of the float32 peak | memory |")
     print("| --- | ---: | ---: | ---: | ---: |")
     for variant in VARIANTS:
-        base = Variant(variant.width, "float32", variant.threads, variant.is_loaded)
+        base = replace(variant, precision="float32")
         tokens = statistics.median(speed(row, variant) for row in rounds)
         ratio = statistics.median(speed(row, variant) / speed(row, base) for row in rounds)
         share = statistics.median(
