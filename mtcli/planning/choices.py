@@ -47,7 +47,10 @@ MAX_LENGTH = _MAX_LENGTHS[-1]
 _MAX_DEV_PAIRS = 1_000
 _MIN_DEV_PAIRS = 100
 _MIN_STEPS = 500
-_N_VALIDATIONS = 15
+_N_VALIDATIONS, _N_SHORT_VALIDATIONS = 15, 8
+_SHORT_MINUTES = 60  # a run with a smaller time budget has fewer validations
+_EMA_SHARE = 0.05  # of the steps: the weights of earlier steps have little influence on the average
+_MIN_EMA, _MAX_EMA = 0.98, 0.9995
 _STEPS_PER_WARMUP_STEP = 20
 _MAX_WARMUP = 4_000
 _MEMORY_SHARE = 0.7  # of the available memory; the rest is a safety margin
@@ -88,7 +91,7 @@ def choose(stats: CorpusStats, hardware: Hardware, fixed: Fixed) -> list[Choice]
     size = choose_size(stats, hardware, _fixed_number(fixed, "train.minutes"))
     draft = _Draft(fixed)
     _choose_vocabulary(draft, stats, size)
-    _choose_model(draft, stats, size)
+    _choose_model(draft, stats, hardware, size)
     _choose_max_length(draft, stats, size)
     _choose_dev_and_batch_size(draft, stats, size)
     _fit_batch_in_memory(draft, stats, hardware)
@@ -109,7 +112,7 @@ def _choose_vocabulary(draft: _Draft, stats: CorpusStats, size: SizeChoice) -> N
         draft.add("model.tied_embeddings", "target", reason)
 
 
-def _choose_model(draft: _Draft, stats: CorpusStats, size: SizeChoice) -> None:
+def _choose_model(draft: _Draft, stats: CorpusStats, hardware: Hardware, size: SizeChoice) -> None:
     tier = size.tier
     width = _fixed_int(draft.fixed, "model.d_model")
     if width is None:
@@ -117,9 +120,14 @@ def _choose_model(draft: _Draft, stats: CorpusStats, size: SizeChoice) -> None:
         reason = _size_reason(stats, size, "a wider model would overfit")
         draft.add("model.d_model", width, reason)
     architecture = ARCHITECTURES.get(draft.fixed.get("model.arch", ""), TransformerConfig)
+    n_heads = 1
     if "n_heads" in architecture.model_fields:
         n_heads = _choose_n_heads(width, draft.fixed)
         draft.add("model.n_heads", n_heads, f"{width // n_heads} dimensions per head")
+    if architecture is TransformerConfig:
+        n_heads = _fixed_int(draft.fixed, "model.n_heads") or n_heads
+        can_rotate = width // n_heads % 2 == 0
+        _choose_blocks(draft, "rotary" if hardware.gpu and can_rotate else "relative")
     depth_reason = _size_reason(stats, size, "more layers do not help with")
     reasons = {
         "d_feed_forward": "four times the width",
@@ -129,6 +137,13 @@ def _choose_model(draft: _Draft, stats: CorpusStats, size: SizeChoice) -> None:
     for key, value in settings.items():
         if key != "d_model":
             draft.add(f"model.{key}", value, reasons.get(key, depth_reason))
+
+
+def _choose_blocks(draft: _Draft, positions: str) -> None:
+    """Choose the positions, norms and biases of a transformer."""
+    draft.add("model.positions", positions, "learns faster than added positions")
+    draft.add("model.norm_kind", "rms", "as good as layer norm, with fewer operations")
+    draft.add("model.biases", False, "linear layers do not need them")
 
 
 def _choose_max_length(draft: _Draft, stats: CorpusStats, size: SizeChoice) -> None:
@@ -223,8 +238,13 @@ def _choose_schedule(draft: _Draft, stats: CorpusStats, hardware: Hardware) -> N
     draft.add(
         "train.warmup", warmup, f"of {format_count(round_to_digits(steps, digits=2), 'step')}"
     )
-    interval = round_to_digits(max(1, steps // _N_VALIDATIONS), digits=1)
-    draft.add("train.validate_every", interval, f"about {_N_VALIDATIONS} validations")
+    minutes = config.train.minutes or math.inf
+    n_validations = _N_SHORT_VALIDATIONS if minutes < _SHORT_MINUTES else _N_VALIDATIONS
+    interval = round_to_digits(max(1, steps // n_validations), digits=1)
+    draft.add("train.validate_every", interval, f"about {n_validations} validations")
+    decay = 1 - 1 / max(1.0, _EMA_SHARE * steps)
+    decay = round(max(_MIN_EMA, min(_MAX_EMA, decay)), 4)
+    draft.add("train.ema", decay, "average of the last weights")
 
 
 def _choose_fine_tuning_rates(draft: _Draft, config: Config) -> None:

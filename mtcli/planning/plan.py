@@ -1,5 +1,6 @@
 """Training plan: chosen settings with their reasons, and the expected cost of the run."""
 
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,6 +14,7 @@ from mtcli.planning.corpus_stats import CorpusStats
 from mtcli.planning.estimate import Estimate, disk_space, estimate, round_to_digits
 from mtcli.reporting.messages import format_duration, format_size
 
+_WIDTH = 100  # of a line, in characters
 _UNFILTERED = " before filtering"
 _BYTES_PER_PARAMETER = 4 * 4  # weight, gradient and two optimizer states in float32
 
@@ -69,7 +71,8 @@ def plan_lines(plan: Plan) -> list[str]:
         "time": _describe_time(plan),
     }
     lines = [corpus_line(plan), *_training_line(plan)]
-    lines += [_line(name, text) for name, text in facts.items()]
+    for name, text in facts.items():
+        lines += textwrap.wrap(_line(name, text), _WIDTH, subsequent_indent=_line("", ""))
     if not plan.choices:
         return lines
     advice = "change any choice with --set KEY=VALUE, for example --set model.dropout=0.1"

@@ -24,6 +24,7 @@ from mtcli.model_dir.checkpoints import (
 )
 from mtcli.reporting.events import Activity, Notice, RolledBack, StepDone, Stopped, Validated
 from mtcli.reporting.messages import metric_label
+from mtcli.training.budget_check import BudgetCheck
 from mtcli.training.resume import find_checkpoint, restart_run, resume
 from mtcli.training.run_state import BestScores, Run, write_report
 from mtcli.training.step import TrainStep
@@ -120,6 +121,7 @@ def stop_reason(run: Run, progress: Progress) -> str | None:
 def _train_until_stop(run: Run, progress: Progress, request: StopRequest) -> Progress | Stopped:
     options = run.config.train
     saved_at = time.monotonic()
+    budget = BudgetCheck(options)
     with closing(run.groups_from(progress.position)) as groups:
         steps = fit(run.train_step, groups, start=progress.step, factor=progress.factor)
         while not stop_reason(run, progress):
@@ -128,6 +130,8 @@ def _train_until_stop(run: Run, progress: Progress, request: StopRequest) -> Pro
             if run.average:
                 run.average.update(run.model, step.number)
             run.report(_step_done(run, step))
+            if notice := budget.add(step.seconds):
+                run.context.listener(Notice(notice))  # not logged: it depends on the machine
             progress = _record_memory_limit(run, progress)
             is_due = step.number % options.validate_every == 0 or step.number == options.steps
             if is_due:
