@@ -681,6 +681,10 @@ def test_a_dry_run_compares_the_settings_with_those_of_the_run(
     assert (
         "contains a run with different settings:\n  train.steps: 60 before, 13 now" in result.stderr
     )
+    assert f"add --from {model} and another --out" in " ".join(result.stderr.split())
+    changed = run(*command, "--set", "train.seed=3").stderr
+    assert "choose another --out" in changed
+    assert "--from" not in changed
     assert ": 13 steps at" in run(*command, "--fresh").stdout
     assert (model / "model.safetensors").exists()
     unchanged = run("train", *corpus_files, "--out", model, "--dry-run")

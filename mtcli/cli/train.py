@@ -297,7 +297,7 @@ def _print_plan(request: "TrainRequest", *, has_corpus: bool) -> None:
 
     Raise `CheckpointError` if --out contains a run with different settings.
     """
-    from mtcli.model_dir.directory import check_settings
+    from mtcli.model_dir.settings import check_settings
     from mtcli.planning.plan import plan_lines, with_training_pairs
     from mtcli.planning.resolve import plan_for, plan_without_corpus
     from mtcli.training.preview import preview_data

@@ -27,7 +27,6 @@ from mtcli.data.overlong import drop_overlong
 from mtcli.data.streaming import BLOCK_PAIRS, read_head
 from mtcli.errors import ConfigError, UsageError
 from mtcli.model_dir.directory import (
-    has_same_settings,
     has_saved_weights,
     is_run,
     load_saved_config,
@@ -35,6 +34,7 @@ from mtcli.model_dir.directory import (
 )
 from mtcli.model_dir.layout import CONFIG
 from mtcli.model_dir.saved_tree import read_saved_tree
+from mtcli.model_dir.settings import has_same_settings
 from mtcli.planning.choices import MAX_LENGTH
 from mtcli.planning.corpus_stats import ASSUMED_CORPUS, CorpusStats, measure_corpus
 from mtcli.planning.plan import Plan, corpus_line, estimate_config, is_in_plan, make_plan

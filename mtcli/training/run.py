@@ -13,9 +13,10 @@ from mtcli.data.corpus import CorpusReader
 from mtcli.distributed import Processes, is_distributed, is_first_process, local_rank, processes
 from mtcli.errors import ConfigError, Interrupted
 from mtcli.hardware import choose_device, thread_limit, tuned_allocator
-from mtcli.model_dir.directory import check_is_run, check_settings, is_run
+from mtcli.model_dir.directory import check_is_run, is_run
 from mtcli.model_dir.layout import LOG, TENSORBOARD
 from mtcli.model_dir.lock import RunLock
+from mtcli.model_dir.settings import check_settings
 from mtcli.reporting.events import Event, Finished, Notice, Stopped
 from mtcli.reporting.log import EventLog
 from mtcli.reporting.tensorboard import TensorBoard

@@ -12,8 +12,9 @@ from mtcli.counts import format_count
 from mtcli.errors import CheckpointError, ConfigError
 from mtcli.evaluation.tokenizers import check_tokenizer, choose_tokenizer
 from mtcli.hardware import has_cpu_bfloat16
-from mtcli.model_dir.directory import fixed_steps, load_saved_config, mtcli_version
+from mtcli.model_dir.directory import load_saved_config, mtcli_version
 from mtcli.model_dir.saved_tree import saved_format
+from mtcli.model_dir.settings import fixed_steps
 from mtcli.planning.estimate import choose_n_workers
 from mtcli.reporting.events import Notice
 from mtcli.tokenizer import Tokenizers
