@@ -267,6 +267,24 @@ def rates(*fixed) -> dict[str, float]:
     return {choice.key: choice.value for choice in choices if choice.key.endswith("rate")}
 
 
+def test_a_transformer_gets_positions_that_depend_on_distance():
+    for hardware, positions in ((HARDWARE, "relative"), (GPU, "rotary")):
+        model = plan_with(STATS, hardware).config.model
+        assert (model.positions, model.norm_kind, model.biases) == (positions, "rms", False)
+    odd = plan_with(STATS, GPU, ("model.d_model", 30), ("model.n_heads", 2)).config.model
+    assert odd.positions == "relative"
+    fixed = plan_with(STATS, HARDWARE, ("model.positions", "alibi")).config.model
+    assert fixed.positions == "alibi"
+
+
+@pytest.mark.parametrize("steps", [1, 100, 2_000, 10**6])
+def test_the_moving_average_covers_a_small_share_of_the_steps(steps):
+    train = plan_with(STATS, HARDWARE, ("train.steps", steps)).config.train
+    assert 0.98 <= train.ema <= 0.9995
+    if steps == 2_000:
+        assert train.ema == pytest.approx(0.99)
+
+
 def test_fine_tuning_reduces_the_learning_rates_and_gives_the_reason():
     usual = load_config(None, [TRAIN]).train
     plan = plan_with(STATS, HARDWARE, PARENT)
