@@ -49,8 +49,6 @@ _MIN_DEV_PAIRS = 100
 _MIN_STEPS = 500
 _N_VALIDATIONS, _N_SHORT_VALIDATIONS = 15, 8
 _SHORT_MINUTES = 60  # a run with a smaller time budget has fewer validations
-_EMA_SHARE = 0.05  # of the steps: the weights of earlier steps have little influence on the average
-_MIN_EMA, _MAX_EMA = 0.98, 0.9995
 _STEPS_PER_WARMUP_STEP = 20
 _MAX_WARMUP = 4_000
 _MEMORY_SHARE = 0.7  # of the available memory; the rest is a safety margin
@@ -242,9 +240,6 @@ def _choose_schedule(draft: _Draft, stats: CorpusStats, hardware: Hardware) -> N
     n_validations = _N_SHORT_VALIDATIONS if minutes < _SHORT_MINUTES else _N_VALIDATIONS
     interval = round_to_digits(max(1, steps // n_validations), digits=1)
     draft.add("train.validate_every", interval, f"about {n_validations} validations")
-    decay = 1 - 1 / max(1.0, _EMA_SHARE * steps)
-    decay = round(max(_MIN_EMA, min(_MAX_EMA, decay)), 4)
-    draft.add("train.ema", decay, "average of the last weights")
 
 
 def _choose_fine_tuning_rates(draft: _Draft, config: Config) -> None:
