@@ -34,12 +34,12 @@ class Variant:
     precision: str
     threads: int = 1
     workers: int = 1
-    orthogonalization: str = "newton_schulz"
+    orthogonalization: str = "gram"
     is_loaded: bool = False  # beside another process
 
     def __str__(self) -> str:
         parts = [f"width {self.width}", self.precision]
-        parts += ["Polar Express"] if self.orthogonalization == "polar_express" else []
+        parts += ["plain Newton-Schulz"] if self.orthogonalization == "plain" else []
         parts += [f"{self.workers} workers"] if self.workers > 1 else [f"threads: {self.threads}"]
         return ", ".join([*parts, *(["beside another process"] if self.is_loaded else [])])
 
@@ -57,7 +57,7 @@ class Variant:
 PRECISIONS = ("float32", "bfloat16")
 VARIANTS = [
     *(Variant(width, precision) for width in WIDTHS for precision in PRECISIONS),
-    *(Variant(160, precision, orthogonalization="polar_express") for precision in PRECISIONS),
+    *(Variant(160, precision, orthogonalization="plain") for precision in PRECISIONS),
     *(
         Variant(160, precision, 2, workers, is_loaded=is_loaded)
         for is_loaded in (False, True)

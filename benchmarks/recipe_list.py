@@ -28,7 +28,6 @@ RECIPES = {
         "model.d_feed_forward": 640,
         "data.batch_tokens": 3072,
     },
-    "polar": {**RELATIVE, "train.orthogonalization": "polar_express"},
     "layer-norm": {"model.positions": "relative", "train.ema": 0.995},
     "biases": {**RELATIVE, "model.biases": True},
     "batch-2048": {**RELATIVE, "data.batch_tokens": 2048},

@@ -9,7 +9,7 @@ from torch import nn
 from conftest import shipped_config, tiny_model_config
 from mtcli.config.sections import TrainConfig
 from mtcli.models import build_model
-from mtcli.training.muon import COEFFICIENTS, Muon, orthogonalize
+from mtcli.training.muon import Muon, orthogonalize
 from mtcli.training.optimizers import (
     build_optimizers,
     build_schedule,
@@ -63,7 +63,7 @@ def test_without_warmup_the_rate_starts_at_its_peak(schedule):
     assert build_schedule(options)(1) == 1.0
 
 
-METHODS = ["newton_schulz", "polar_express"]
+METHODS = ["gram", "plain"]
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -80,28 +80,15 @@ def test_orthogonalize_brings_singular_values_near_one(shape, method):
     assert alignment.min() > 0.6
 
 
-@pytest.mark.parametrize(
-    ("method", "smallest"), [("newton_schulz", 0.01), ("polar_express", 0.003)]
-)
-def test_the_steps_map_a_wide_range_of_singular_values_close_to_one(method, smallest):
-    values = torch.logspace(math.log10(smallest), 0, 1_000, dtype=torch.float64)
-    for a, b, c in COEFFICIENTS[method]:
-        values = a * values + b * values**3 + c * values**5
-    assert values.min() > 0.65
-    assert values.max() < 1.25
-
-
-@pytest.mark.parametrize("shape", [(3, 8, 16), (2, 64, 16)])
+@pytest.mark.parametrize("shape", [(3, 8, 16), (2, 64, 16), (2, 8, 8)])
 @pytest.mark.parametrize("rank", [2, 8])
 def test_iterating_on_the_gram_matrix_gives_the_same_result(shape, rank):
     generator = torch.Generator().manual_seed(0)
     n, rows, columns = shape
-    x = torch.randn(n, rows, rank, generator=generator) @ torch.randn(
-        n, rank, columns, generator=generator
-    )
-    found = orthogonalize(x, method="polar_express")  # float32: uses the Gram matrix
-    expected = orthogonalize(x.double(), method="polar_express")  # multiplies the wide matrices
-    torch.testing.assert_close(found.double(), expected, rtol=1e-3, atol=1e-3)
+    left, right = (n, rows, rank), (n, rank, columns)
+    x = torch.randn(left, generator=generator) @ torch.randn(right, generator=generator)
+    expected = orthogonalize(x.double(), method="plain").float()
+    torch.testing.assert_close(orthogonalize(x), expected, rtol=1e-3, atol=1e-3)
 
 
 def test_muon_updates_each_matrix_independently():

@@ -61,7 +61,7 @@ def with_saved_defaults(tree: Mapping[str, Any]) -> dict[str, Any]:
         saved["train"] = {
             "bleu_tokenizer": "13a",
             "workers": 1,
-            "orthogonalization": "newton_schulz",
+            "orthogonalization": "plain",
             **train,
         }
     return saved

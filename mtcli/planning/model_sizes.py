@@ -21,8 +21,8 @@ from mtcli.planning.estimate import estimate_workload, step_seconds, step_tokens
 CPU_MINUTES = 120.0  # default time budget
 GPU_MINUTES = 24 * 60.0
 
-# The model size depends on the number of cores, not on their measured speed. The measured speed
-# varies, but the same corpus on the same machine must always result in the same model.
+# The model size depends on the number of cores and on bfloat16 instructions, not on the measured
+# speed. It varies, but the same corpus on the same machine must always result in the same model.
 _CORE_GFLOPS = 100.0
 
 Value = TypeVar("Value")
@@ -84,8 +84,8 @@ def choose_size(stats: CorpusStats, hardware: Hardware, minutes: float | None) -
 
 
 def nominal_hardware(hardware: Hardware) -> Hardware:
-    """Return `hardware` with a nominal speed, so that choices depend only on cores and memory."""
-    return replace(hardware, gflops=hardware.cores * _CORE_GFLOPS, has_bfloat16=False)
+    """Return `hardware` with a nominal speed, so that choices do not depend on the measured one."""
+    return replace(hardware, gflops=hardware.cores * _CORE_GFLOPS)
 
 
 def _is_affordable(tier: SizeTier, stats: CorpusStats, hardware: Hardware, minutes: float) -> bool:

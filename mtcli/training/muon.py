@@ -1,6 +1,6 @@
 """Muon, an optimizer for the matrices of hidden layers (Jordan et al. 2024)."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import torch
 import torch.distributed as dist
@@ -8,22 +8,12 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
+from mtcli.config.sections import OrthogonalizationMethod
 from mtcli.distributed import SINGLE, Processes, shard_like, unshard
 from mtcli.training.workers import Transform, Workers
 
-Coefficients = tuple[float, float, float]
-
-# Coefficients of the steps, by method. newton_schulz: Jordan et al. (2024). polar_express: the
-# minimax polynomials of Amsel et al. (2025) for singular values between 0.003 and 1.
-COEFFICIENTS: dict[str, Sequence[Coefficients]] = {
-    "newton_schulz": [(3.4445, -4.7750, 2.0315)] * 5,
-    "polar_express": [
-        (8.3837, -24.7659, 18.3571),
-        (4.0434, -3.0114, 0.5695),
-        (3.5056, -2.6267, 0.5257),
-        (2.4901, -1.8343, 0.4368),
-    ],
-}
+# Coefficients of the five Newton-Schulz steps (Jordan et al. 2024).
+_N_STEPS, _A, _B, _C = 5, 3.4445, -4.7750, 2.0315
 
 
 class Muon(Optimizer):
@@ -114,45 +104,45 @@ def _apply(matrices: list[Tensor], update: Tensor, lr: float, weight_decay: floa
 
 
 def orthogonalize(
-    x: Tensor, dtype: torch.dtype | None = None, method: str = "newton_schulz"
+    x: Tensor, dtype: torch.dtype | None = None, method: OrthogonalizationMethod = "gram"
 ) -> Tensor:
     """Return the matrices `x` [n, rows, columns] with all singular values moved close to 1.
 
-    Each step replaces x by a x + b (x x^T) x + c (x x^T)^2 x. The singular values that are not tiny
-    end between about 0.7 and 1.2, which is accurate enough. `dtype` is the data type of the matrix
-    products. bfloat16 is precise enough, but many CPUs only emulate it.
+    A Newton-Schulz step replaces x by a x + b (x x^T) x + c (x x^T)^2 x. After five steps, the
+    singular values are between about 0.7 and 1.2, which is accurate enough. `dtype` is the data
+    type of the matrix products. bfloat16 is precise enough, but many CPUs only emulate it.
     """
     is_tall = x.size(-2) > x.size(-1)
     x = x.mT if is_tall else x  # makes `gram` smaller
     original_dtype = x.dtype
     x = (x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)).to(dtype or original_dtype)
-    coefficients = COEFFICIENTS[method]
-    if method == "polar_express" and x.dtype == torch.float32 and x.size(-1) >= 2 * x.size(-2):
-        x = _iterate_gram(x, coefficients)
+    if method == "gram":
+        x = x.contiguous()  # products of transposed matrices take longer
+    if method == "gram" and x.dtype != torch.bfloat16 and x.size(-1) >= 2 * x.size(-2):
+        x = _iterate_gram(x)
     else:
-        for a, b, c in coefficients:
+        for _ in range(_N_STEPS):
             gram = x @ x.mT
-            x = a * x + torch.baddbmm(gram, gram, gram, beta=b, alpha=c) @ x
+            x = _A * x + torch.baddbmm(gram, gram, gram, beta=_B, alpha=_C) @ x
     x = x.to(original_dtype)
     return x.mT if is_tall else x
 
 
-def _iterate_gram(x: Tensor, coefficients: Sequence[Coefficients]) -> Tensor:
-    """Return the result of all steps for wide matrices `x`.
+def _iterate_gram(x: Tensor) -> Tensor:
+    """Return wide matrices `x` after all Newton-Schulz steps.
 
     Each step multiplies x by a polynomial p of its Gram matrix. This function multiplies the
-    polynomials first. Their factors are square and commute, so wide products are needed only at the
-    start and at the end. The Gram matrix squares the singular values, so bfloat16 is too imprecise.
+    polynomials first. They are square and commute, so wide products are needed only at the start
+    and at the end. The Gram matrix squares the singular values, so bfloat16 is too imprecise.
     """
     gram = x @ x.mT
     eye = torch.eye(gram.size(-1), dtype=x.dtype, device=x.device)
-    product: Tensor | None = None
-    for i, (a, b, c) in enumerate(coefficients):
-        p = torch.baddbmm(gram, gram, gram, beta=b, alpha=c).add_(eye, alpha=a)
-        product = p if product is None else p @ product
-        if i < len(coefficients) - 1:
+    product = eye.expand_as(gram)
+    for step in range(_N_STEPS):
+        p = torch.baddbmm(gram, gram, gram, beta=_B, alpha=_C).add_(eye, alpha=_A)
+        product = p @ product if step else p
+        if step < _N_STEPS - 1:
             gram = p @ gram @ p
-    assert product is not None
     return product @ x
 
 
