@@ -22,7 +22,7 @@ from mtcli.errors import ConfigError, EngineError
 from mtcli.model_dir.directory import load_saved_config
 from mtcli.models import build_model
 from mtcli.planning.estimate import choose_n_workers
-from mtcli.reporting.events import StepDone
+from mtcli.reporting.events import Notice, StepDone
 from mtcli.training import run_settings, workers
 from mtcli.training.optimizers import build_optimizers
 from mtcli.training.run import train_run
@@ -100,26 +100,33 @@ def test_workers_transform_all_matrices(new_train_step, size):
 
 
 def test_frozen_parameters_do_not_change(groups, new_train_step):
-    step = new_train_step(1)
-    step.close()
-    frozen = step.model.encoder[0].feed_forward.to_inner.weight
-    frozen.requires_grad_(False)
+    single, several = new_train_step(1), new_train_step(1)
+    for step in (single, several):
+        step.model.encoder[0].feed_forward.to_inner.weight.requires_grad_(False)
+    frozen = several.model.encoder[0].feed_forward.to_inner.weight
     before = frozen.detach().clone()
-    several = Workers(step._backward, step.model.parameters(), 2, 1)
-    step.workers = several
-    step.backward(groups[0])
+    several.workers = Workers(several._backward, several.model.parameters(), size=2, n_threads=1)
+    for step in (single, several):
+        step.backward(groups[0])
+    trained = [
+        [p.grad for p in step.model.parameters() if p.grad is not None]
+        for step in (single, several)
+    ]
+    torch.testing.assert_close(trained[1], trained[0], rtol=1e-3, atol=1e-5)
+    several.update(1, 1.0)
     assert frozen.grad is None
     assert torch.equal(frozen, before)
 
 
 @given(st.lists(st.integers(1, 9), max_size=6), st.integers(1, 5))
 def test_shares_contain_every_matrix_once_and_are_balanced(lengths, size):
-    shares = workers._share_rows(lengths, size)
-    rows = Counter((i, row) for share in shares for i, a, b in share for row in range(a, b))
+    shares = workers._share_matrices(lengths, size)
+    parts = [part for share in shares for part in share]
+    rows = Counter((part.stack, row) for part in parts for row in range(part.start, part.end))
     assert set(rows.values()) <= {1}
     assert len(rows) == sum(lengths)
     for i, length in enumerate(lengths):
-        sizes = [b - a for share in shares for j, a, b in share if j == i]
+        sizes = [part.end - part.start for part in parts if part.stack == i]
         assert max(sizes) <= -(-length // size)
 
 
@@ -133,7 +140,7 @@ def test_an_error_in_a_worker_is_raised_and_the_next_step_works(groups, new_trai
             raise RuntimeError("can't allocate memory")
         return step._backward(batch, scale)
 
-    several = Workers(compute, step.model.parameters(), 2, 1)
+    several = Workers(compute, step.model.parameters(), size=2, n_threads=1)
     try:
         with pytest.raises(RuntimeError, match="can't allocate memory"):
             several.add_gradients(batches, 1.0)
@@ -166,6 +173,53 @@ def test_running_out_of_memory_in_a_worker_splits_the_batch(groups, new_train_st
     torch.testing.assert_close(gradients(step), gradients(expected), rtol=1e-3, atol=1e-5)
 
 
+def test_workers_can_use_several_threads(groups, new_train_step):
+    """OpenMP's threads do not exist in a forked process; using them there would wait forever."""
+    torch.set_num_threads(4)
+    try:
+        large = torch.ones(1_000, 1_000)
+        assert (large @ large).sum() == 1e9  # creates the threads in this process
+        single, several = new_train_step(1), new_train_step(2)
+        assert several.workers.n_threads == 2
+        single.backward(groups[0])
+        several.backward(groups[0])
+        torch.testing.assert_close(gradients(several), gradients(single), rtol=1e-3, atol=1e-5)
+        [found] = several.workers.map_matrices(add_large_sum, [torch.zeros(4, 16, 16)])
+        assert torch.equal(found, torch.full((4, 16, 16), 1e6))
+    finally:
+        torch.set_num_threads(1)
+
+
+def add_large_sum(matrices: torch.Tensor) -> torch.Tensor:
+    large = torch.ones(1_000, 1_000)
+    return matrices + (large @ large).mean() * 1_000
+
+
+def test_an_interrupted_step_ends_the_workers(groups, new_train_step, monkeypatch):
+    step = new_train_step(2)
+    [worker] = step.workers._workers
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Workers, "sum_gradients", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        step.backward(groups[0])
+    assert worker.pid not in children(os.getpid())
+
+
+def test_a_resumed_run_without_workers_says_that_its_weights_will_differ(
+    tiny_config, tmp_path, monkeypatch
+):
+    with pytest.raises(KeyboardInterrupt):
+        train_run(with_workers(tiny_config, 2), tmp_path / "run", stop_at_six)
+    monkeypatch.setattr(run_settings, "can_start_workers", lambda _: False)
+    events = []
+    train_run(with_workers(tiny_config, None), tmp_path / "run", events.append)
+    texts = [event.text for event in events if isinstance(event, Notice)]
+    assert any("workers: 1 instead of 2: workers require Linux" in text for text in texts)
+
+
 def test_closing_ends_the_worker_processes(new_train_step):
     before = children(os.getpid())
     step = new_train_step(3)
@@ -191,12 +245,15 @@ def test_a_killed_worker_is_an_error_with_a_hint(groups, new_train_step):
         (2, 4_096, 500_000, 1),
         (64, 4_096, 3_000_000, 4),
         (64, 10**6, 10**9, 8),
+        (8, 5_120, 3_000_000, 4),
+        (6, 4_096, 3_000_000, 3),
     ],
 )
 def test_the_number_of_workers_depends_on_threads_batch_and_model(
     n_threads, batch_tokens, n_parameters, expected
 ):
-    assert choose_n_workers(n_threads, batch_tokens, n_parameters) == expected
+    found = choose_n_workers(n_threads, batch_tokens=batch_tokens, n_parameters=n_parameters)
+    assert found == expected
 
 
 def with_workers(config, n_workers):
@@ -217,7 +274,7 @@ def test_a_resumed_run_keeps_its_workers_and_has_the_same_weights(
     tiny_config, tmp_path, monkeypatch, precision
 ):
     chosen = [2, 5]  # a resumed run must not choose again
-    monkeypatch.setattr(run_settings, "choose_n_workers", lambda *_: chosen.pop(0))
+    monkeypatch.setattr(run_settings, "choose_n_workers", lambda *_, **__: chosen.pop(0))
     config = with_overrides(with_workers(tiny_config, None), [("train.precision", precision)])
     with pytest.raises(KeyboardInterrupt):
         train_run(config, tmp_path / "parts", stop_at_six)
@@ -244,7 +301,7 @@ def test_a_run_of_an_earlier_format_has_one_worker(tiny_config, tmp_path):
 def test_workers_cannot_be_combined_with_some_settings(tiny_config, tmp_path, key):
     value = {"compile": True, "precision": "float16"}[key]
     config = with_overrides(with_workers(tiny_config, 2), [(f"train.{key}", value)])
-    with pytest.raises(ConfigError, match=f"train.workers=2 cannot be combined with train.{key}"):
+    with pytest.raises(ConfigError, match=f"train.workers=2 is not possible: train.{key}"):
         train_run(config, tmp_path / "run", ignore)
     train_run(with_workers(tiny_config, None), tmp_path / "run", ignore)
 

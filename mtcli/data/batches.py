@@ -45,6 +45,10 @@ class Batch:
         """Return the batch in page-locked memory, which can be copied to a GPU asynchronously."""
         return self._with_tensors(*(tensor.pin_memory() for tensor in self._tensors()))
 
+    def contiguous(self) -> "Batch":
+        """Return the batch with tensors that do not share memory with a larger batch."""
+        return self._with_tensors(*(tensor.contiguous() for tensor in self._tensors()))
+
     def micro_batch(self, index: int, n: int) -> "Batch":
         """Return a batch with every n-th pair, starting at `index`.
 

@@ -13,7 +13,7 @@ from mtcli.planning.corpus_stats import CorpusStats
 # 145 GFLOP/s. Two threads are 1.6 times as fast as one.
 _EFFICIENCY = 0.95
 _THREAD_LOSS = 0.32
-_WORKER_LOSS = 0.15  # the same for worker processes: two are 1.8 times as fast as one
+_WORKER_LOSS = 0.15  # exponent for processes instead of threads: two are 1.8 times as fast
 _OVERHEAD = 1_100  # cost of norms, dropout and additions per output of a linear layer, in FLOPs
 _BFLOAT16_SPEEDUP = 1.6  # of a training step, measured with a transformer of width 192
 _FILL_RATE = 0.96  # fraction of the positions in a batch that are not padding
@@ -33,11 +33,13 @@ _KERNEL_MEMORY = 100_000_000  # bytes that oneDNN uses for its bfloat16 kernels
 _LOGITS = 3 * 2**22  # logits in memory at once; the loss computes them in chunks
 
 
-def choose_n_workers(n_threads: int, batch_tokens: int, n_parameters: int) -> int:
+def choose_n_workers(n_threads: int, *, batch_tokens: int, n_parameters: int) -> int:
     """Return the number of processes, including the main process, that should share a step."""
     if n_parameters < _MIN_PARAMETERS:
         return 1
-    return max(1, min(n_threads, batch_tokens // _MIN_POSITIONS, _MAX_WORKERS))
+    limit = max(1, min(n_threads, batch_tokens // _MIN_POSITIONS, _MAX_WORKERS))
+    # Each process gets the same number of threads: leave as few as possible unused.
+    return max(range(1, limit + 1), key=lambda n: (n_threads // n * n, n))
 
 
 @dataclass(frozen=True)
@@ -164,13 +166,15 @@ def _flops_per_second(hardware: Hardware, n_workers: int) -> float:
 
 
 def _n_workers(config: Config, hardware: Hardware) -> int:
-    """Return the number of worker processes that training on a CPU will use."""
+    """Return the number of processes that share a step."""
     size, options = config.tokenizer.vocab_size, config.train
     if hardware.gpu or options.compile or not sys.platform.startswith("linux"):
         return 1
     n_parameters = config.model.n_parameters(size, size)
     tokens = config.data.batch_tokens
-    return options.workers or choose_n_workers(hardware.cores, tokens, n_parameters)
+    return options.workers or choose_n_workers(
+        hardware.cores, batch_tokens=tokens, n_parameters=n_parameters
+    )
 
 
 def _uses_cpu_bfloat16(config: Config, hardware: Hardware) -> bool:
@@ -210,7 +214,8 @@ def _peak_memory(config: Config, stats: CorpusStats, work: Workload, hardware: H
     )
     # Calibrated with the same model as the speed: the peak for 4,096 tokens is 1.0 GB.
     activations = 3.3 * outputs + _LOGITS
-    copies += _n_workers(config, hardware) - 1  # each worker has its own gradients
+    # Each worker has its own gradients, which it copies to shared memory.
+    copies += 2 * (_n_workers(config, hardware) - 1)
     numbers = copies * model.n_parameters(size, size) + activations
     if hardware.gpu:
         return round(_BASE_MEMORY + numbers * _NUMBER_SIZE)

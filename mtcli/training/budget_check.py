@@ -1,15 +1,17 @@
-"""Comparison of a run's speed with its time budget."""
+"""Comparison of the first steps of a run with its time budget."""
 
 from mtcli.config.sections import TrainConfig
 from mtcli.counts import format_count
 
 _SHARE = 0.1  # of the steps; their mean duration is compared with the budget
 _MIN_STEPS = 20
-_MIN_RATIO, _MAX_RATIO = 0.75, 1.25  # of the expected time to the budget, without a notice
+# Limits for the expected time of all steps, as a share of the budget. The budget also includes
+# preparation, validations and export.
+_MIN_SHARE, _MAX_SHARE = 0.6, 1.25
 
 
 class BudgetCheck:
-    """Checks once whether the steps of a run fit its time budget.
+    """Checks whether the steps of a run fit its time budget.
 
     The number of steps is fixed when a run starts, so that a resumed run gives the same result. If
     other programs were running at that time, the number may be far too small.
@@ -22,14 +24,14 @@ class BudgetCheck:
         self._seconds: list[float] = []
 
     def add(self, seconds: float) -> str | None:
-        """Add the duration of a step; return a notice if the run will miss its budget by far."""
+        """Add the duration of a step; return a notice if the run is far too fast or too slow."""
         if self._minutes is None or len(self._seconds) >= self._n_timed:
             return None
         self._seconds.append(seconds)
         if len(self._seconds) < self._n_timed:
             return None
         expected = sum(self._seconds) / self._n_timed * self._steps / 60
-        if _MIN_RATIO <= expected / self._minutes <= _MAX_RATIO:
+        if _MIN_SHARE <= expected / self._minutes <= _MAX_SHARE:
             return None
         budget = format_count(self._minutes, "minute")
         if expected > self._minutes:

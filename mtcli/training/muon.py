@@ -44,10 +44,13 @@ class Muon(Optimizer):
         """Update all parameters that have a gradient."""
         for group in self.param_groups:
             groups = list(self._matrix_groups(group["params"]))
-            directions = [self._nesterov(matrices, group["momentum"]) for matrices in groups]
-            updates = self._orthogonalize(directions)
-            for matrices, update in zip(groups, updates, strict=True):
-                _apply(matrices, update, group["lr"], group["weight_decay"])
+            # Workers get all matrices at once. Otherwise, process one group at a time: a process
+            # may not have enough memory for all matrices of a sharded model.
+            for chunk in [groups] if self.workers else [[matrices] for matrices in groups]:
+                directions = [self._nesterov(matrices, group["momentum"]) for matrices in chunk]
+                updates = self._orthogonalize(directions)
+                for matrices, update in zip(chunk, updates, strict=True):
+                    _apply(matrices, update, group["lr"], group["weight_decay"])
 
     def _matrix_groups(self, parameters: list[nn.Parameter]) -> Iterator[list[Tensor]]:
         """Yield groups of matrices of the same shape.
@@ -71,9 +74,9 @@ class Muon(Optimizer):
         """Return the orthogonalized matrices; the processes share the work."""
         if self.workers:
             return self.workers.map_matrices(self.transform, stacks)
-        return [self._orthogonalize_shard(stack) for stack in stacks]
+        return [self._orthogonalize_stack(stack) for stack in stacks]
 
-    def _orthogonalize_shard(self, stack: Tensor) -> Tensor:
+    def _orthogonalize_stack(self, stack: Tensor) -> Tensor:
         """Return the orthogonalized matrices; each process computes a part of them."""
         n, size = len(stack), self.processes.size
         if size == 1:

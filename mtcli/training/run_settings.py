@@ -1,6 +1,6 @@
 """Settings that are chosen when a run starts, and kept when it resumes.
 
-They depend on the corpus and the machine: BLEU tokenizer, precision and number of steps.
+They depend on the corpus and the machine: BLEU tokenizer, precision, workers and number of steps.
 """
 
 from typing import Any
@@ -69,32 +69,44 @@ def resolve_workers(
     The number determines how batches are split, so another one would change the weights.
     """
     requested = config.train.workers
+    obstacle = _workers_obstacle(config, context)
     if is_resumed:
         saved = context.processes.run_on_first(lambda: load_saved_config(context.directory))
-        return with_train_settings(config, workers=saved.train.workers or 1)
-    obstacle = _workers_obstacle(config, context)
+        n = saved.train.workers or 1
+        if obstacle and n > 1:
+            context.listener(
+                Notice(f"workers: 1 instead of {n}: {obstacle}; the weights will differ slightly")
+            )
+            n = 1
+        return with_train_settings(config, workers=n)
     if obstacle and requested and requested > 1:
         raise ConfigError(
-            f"train.workers={requested} cannot be combined with {obstacle}",
+            f"train.workers={requested} is not possible: {obstacle}",
             hint="remove train.workers; mtcli then chooses the number",
         )
     if requested or obstacle:
         return with_train_settings(config, workers=requested or 1)
     sizes = len(tokenizers.source), len(tokenizers.target)
     n_parameters = config.model.n_parameters(*sizes)
-    n = choose_n_workers(torch.get_num_threads(), config.data.batch_tokens, n_parameters)
+    n = choose_n_workers(
+        torch.get_num_threads(),
+        batch_tokens=config.data.batch_tokens,
+        n_parameters=n_parameters,
+    )
     return with_train_settings(config, workers=n)
 
 
 def _workers_obstacle(config: Config, context: RunContext) -> str | None:
     """Return what prevents the use of worker processes, or None."""
     if context.processes.size > 1:
-        return "several processes"
+        return "the run has several processes (--processes or torchrun)"
     if config.train.compile:
         return "train.compile=true"
     if config.train.precision == "float16":
         return "train.precision=float16"
-    return None if can_start_workers(context.device) else "this system or device"
+    if not can_start_workers(context.device):
+        return "workers require Linux, and a machine without a GPU"
+    return None
 
 
 def _choose_precision(config: Config, context: RunContext) -> Precision:

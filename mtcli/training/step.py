@@ -92,22 +92,27 @@ class TrainStep:
     def start_workers(self) -> None:
         """Start the worker processes that `train.workers` asks for, unless they are running.
 
-        Threads that are started later are not copied into the worker processes.
+        Call this before other threads start: a forked process would inherit their locks, but not
+        the threads that release them.
         """
-        n = self.options.workers or 1
-        if self.workers or n == 1:
+        size = self.options.workers or 1
+        if self.workers or size == 1:
             return
-        n_threads = max(1, torch.get_num_threads() // n)
-        self.workers = Workers(self._backward, self.model.parameters(), n, n_threads)
-        for optimizer in self.optimizers:
-            if isinstance(optimizer, Muon):
-                optimizer.workers = self.workers
+        n_threads = max(1, torch.get_num_threads() // size)
+        parameters = self.model.parameters()
+        self._set_workers(Workers(self._backward, parameters, size=size, n_threads=n_threads))
 
     def close(self) -> None:
         """End the worker processes."""
         if self.workers:
             self.workers.close()
-            self.workers = None
+            self._set_workers(None)
+
+    def _set_workers(self, workers: Workers | None) -> None:
+        self.workers = workers
+        for optimizer in self.optimizers:
+            if isinstance(optimizer, Muon):
+                optimizer.workers = workers
 
     def peak_memory(self) -> int:
         """Return the peak memory use in bytes, including that of the worker processes."""
@@ -178,7 +183,7 @@ class TrainStep:
             optimizer.zero_grad()
 
     def _threads(self) -> AbstractContextManager[None]:
-        """Return a context that leaves threads to the worker processes."""
+        """Return a context that limits torch to the main process's share of the threads."""
         return thread_limit(self.workers.n_threads) if self.workers else nullcontext()
 
     def _accumulate_gradients(self, batches: list[Batch], n_target_tokens: int) -> float:

@@ -11,9 +11,9 @@ from mtcli.training.loop import fit
 from mtcli.training.run_state import RunContext, build_run
 
 # Timing stops after this share of the budget or this many seconds, whichever comes first.
-_TIMING_SHARE, _MAX_TIMING_SECONDS = 0.03, 60.0
+_TIMING_SHARE, _MAX_TIMING_SECONDS = 0.02, 30.0
 _MIN_STEPS = 4  # minimum number of steps to time (after the slow first step) and to train
-_MIN_USABLE_SHARE = 0.9  # finishing gets no more than the rest of a short budget
+_MAX_FINISH_SHARE = 0.1  # of the budget; the estimate below is too high for short runs
 _EXAMPLE_STEPS = 100  # for the hint in the error message
 _USABLE_SHARE = 0.99  # share of the budget that is planned; the rest is for delays
 # Time to choose the weights and alignment heads, build the shortlist and export the model.
@@ -41,7 +41,7 @@ def estimate_steps(config: Config, context: RunContext, data: Dataset) -> int:
     validation = run.time_validation()
     step_seconds = sum(step_times) / len(step_times) + validation / config.train.validate_every
     finish = _FINISH_SECONDS + _FINISH_SECONDS_PER_PAIR * data.n_pairs + validation
-    finish = min(finish, (1 - _MIN_USABLE_SHARE) * seconds)
+    finish = min(finish, _MAX_FINISH_SHARE * seconds)
     overhead = time.monotonic() - context.started_at + validation + finish
     steps = context.processes.broadcast(int((seconds * _USABLE_SHARE - overhead) / step_seconds))
     if steps < _MIN_STEPS:
