@@ -5,7 +5,7 @@
 DATA is a directory with train, val and test files of Multi30k (train.en, train.de, val.en, ...).
 1,000 pairs of the training set are held out as a second test set. All recipes get the same CPU
 time: a calibration times a few steps of each recipe, in turn, on one thread, and determines the
-number of steps. The runs then have a fixed number of steps, so other programs on the machine do
+number of steps. It does not include the moving average and subword sampling. The runs then have a fixed number of steps, so other programs on the machine do
 not influence the result. Runs use one thread each, two at a time.
 
 Choose between recipes by the dev set and the second test set. --test also scores the test set; use
@@ -54,17 +54,22 @@ def main() -> None:
         files = prepare_files(options, folder)
         steps = calibrate(names, files, folder, options.cpu_minutes * 60)
         print("steps:", steps, flush=True)
-        jobs = [(name, seed) for seed in options.seeds for name in names]
+        facts = {
+            "cpu": cpu_name(),
+            "cpu_minutes": options.cpu_minutes,
+            "reverse": options.reverse,
+            "pairs": options.pairs,
+        }
+
+        def run(job: tuple[str, int]) -> dict[str, Any]:
+            row = {**facts, **measure(*job, steps[job[0]], files, folder, has_test=options.test)}
+            with RESULTS.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(row) + "\n")
+            print(json.dumps(row), flush=True)
+            return row
+
         with ThreadPoolExecutor(2) as pool:
-            rows = list(
-                pool.map(
-                    lambda job: measure(*job, steps[job[0]], files, folder, options.test), jobs
-                )
-            )
-    facts = {"cpu": cpu_name(), "cpu_minutes": options.cpu_minutes, "reverse": options.reverse}
-    with RESULTS.open("a", encoding="utf-8") as file:
-        for row in rows:
-            file.write(json.dumps({**facts, "pairs": options.pairs, **row}) + "\n")
+            rows = list(pool.map(run, [(name, seed) for seed in options.seeds for name in names]))
     print_table(rows, names)
 
 
@@ -129,11 +134,12 @@ def measure(
     n_steps: int,
     files: dict[str, list[str]],
     folder: Path,
+    *,
     has_test: bool,
 ) -> dict[str, Any]:
     """Train and evaluate one run; return its results."""
     out = folder / f"{name}-{seed}"
-    train(name, seed, n_steps, files, out, [])
+    train(name, seed, n_steps, files, out)
     log = read_log(out)
     validated = [event for event in log if event["event"] == "validation"][-1]
     epoch = [event["epoch"] for event in log if event["event"] == "step"][-1]
@@ -148,20 +154,16 @@ def measure(
     sets = ["dev", "held_out", *(["test"] if has_test else [])]
     for kind in sets:
         row[kind] = evaluate(out, files[kind])
-    print(json.dumps(row), flush=True)
     return row
 
 
-def train(
-    name: str, seed: int, n_steps: int, files: dict[str, list[str]], out: Path, options: list[str]
-) -> None:
+def train(name: str, seed: int, n_steps: int, files: dict[str, list[str]], out: Path) -> None:
     """Train a recipe on one thread, with one validation at the end."""
     settings = {**BASE, **RECIPES[name], "train.seed": seed, "train.steps": n_steps}
     settings["train.validate_every"] = n_steps
     mtcli(
         ["train", *files["train"], "--dev", *files["dev"], "--out", str(out), "--threads", "1"]
         + [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
-        + options
     )
 
 
