@@ -5,8 +5,9 @@
 DATA is a directory with train, val and test files of Multi30k (train.en, train.de, val.en, ...).
 1,000 pairs of the training set are held out as a second test set. All recipes get the same CPU
 time: a calibration times a few steps of each recipe, in turn, on one thread, and determines the
-number of steps. It does not include the moving average and subword sampling. The runs then have a fixed number of steps, so other programs on the machine do
-not influence the result. Runs use one thread each, two at a time.
+number of steps. It does not include the moving average and subword sampling. The runs then have a
+fixed number of steps, so other programs on the machine do not influence the result. Runs use one
+thread each, two at a time.
 
 Choose between recipes by the dev set and the second test set. --test also scores the test set; use
 it only for a finished recipe.
