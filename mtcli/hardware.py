@@ -38,7 +38,8 @@ _MEBIBYTE = 2**20
 _CPU_INFO = Path("/proc/cpuinfo")
 _BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16"}
 
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # parameters of mallopt, from glibc's malloc.h
+# Parameters of mallopt, from glibc's malloc.h.
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
 _MMAP_THRESHOLDS = (2**30, 2**25)  # the preferred value, and the maximum in older versions of glibc
 
 
@@ -233,16 +234,29 @@ def tuned_allocator() -> Iterator[None]:
 
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "16")  # oneDNN reads it once
 
-    if sys.platform == "linux":
-        libc = ctypes.CDLL(None)
-        if hasattr(libc, "mallopt"):  # musl has no mallopt
-            any(libc.mallopt(_MMAP_THRESHOLD, value) for value in _MMAP_THRESHOLDS)
-            libc.mallopt(_TRIM_THRESHOLD, 2**31 - 1)
+    if libc := _glibc():
+        any(libc.mallopt(_MMAP_THRESHOLD, value) for value in _MMAP_THRESHOLDS)
+        libc.mallopt(_TRIM_THRESHOLD, 2**31 - 1)
     torch.set_flush_denormal(True)
     try:
         yield
     finally:
         torch.set_flush_denormal(False)
+
+
+def share_main_arena() -> None:
+    """Let all new threads of this process use the memory that the main thread has freed.
+
+    By default, glibc gives them separate arenas.
+    """
+    if libc := _glibc():
+        libc.mallopt(_ARENA_MAX, 1)
+
+
+def _glibc() -> ctypes.CDLL | None:
+    """Return the C library if it is glibc, or None."""
+    libc = ctypes.CDLL(None) if sys.platform == "linux" else None
+    return libc if hasattr(libc, "mallopt") else None  # musl has no mallopt
 
 
 @contextmanager

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from mtcli.data.batches import Batch
 from mtcli.errors import EngineError
-from mtcli.hardware import process_peak_memory
+from mtcli.hardware import process_peak_memory, share_main_arena
 
 _IGNORED_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -205,6 +205,7 @@ class Workers:
         """Execute tasks in a forked process, then end it."""
         try:
             _isolate_process(connection.fileno())
+            share_main_arena()
             # OpenMP keeps a pool of threads for each thread that uses it. The pool of this thread
             # was not forked, so using it would wait forever.
             thread = Thread(target=self._serve, args=(connection, gradients))
