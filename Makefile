@@ -54,7 +54,7 @@ lint: .venv/extras
 	$(BIN)/mypy
 	$(BIN)/codespell
 
-configs/reference.yaml: mtcli/config/base.py mtcli/config/sections.py mtcli/config/transformers.py mtcli/config/rnn.py mtcli/config/search.py mtcli/config/reference.py | .venv/core
+configs/reference.yaml: mtcli/config/base.py mtcli/config/sections.py mtcli/config/transformers.py mtcli/config/rnn.py mtcli/config/search.py mtcli/config/tokenizer.py mtcli/config/reference.py | .venv/core
 	$(BIN)/python -m mtcli.config.reference > $@
 
 clean:

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from mtcli.config.corpora import CorpusSource
 from mtcli.config.rnn import RnnConfig
-from mtcli.config.sections import TokenizerConfig
+from mtcli.config.tokenizer import TokenizerConfig
 from mtcli.data.batches import Batch, BatchStream
 from mtcli.data.corpus import read_corpus
 from mtcli.data.encoding import encode

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from mtcli.config.corpora import CorpusSource
-from mtcli.config.sections import TokenizerConfig
+from mtcli.config.tokenizer import TokenizerConfig
 from mtcli.data.corpus import read_corpus
 from mtcli.data.encoding import EncodedCorpus, encode
 from mtcli.tokenizer import train_tokenizers

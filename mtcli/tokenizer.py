@@ -14,7 +14,7 @@ import sentencepiece
 from mtcli.errors import COPY_AGAIN, CheckpointError, ConfigError
 
 if TYPE_CHECKING:
-    from mtcli.config.sections import TokenizerConfig
+    from mtcli.config.tokenizer import TokenizerConfig
 
 IGNORE_INDEX = -100  # label of positions that the loss ignores
 WORD_START = "▁"  # SentencePiece's symbol for the space before a word

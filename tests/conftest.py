@@ -21,7 +21,8 @@ from browser import browser, open_page  # noqa: F401
 from handmade import make_copying_model, make_unigram_model
 from mtcli.config.load import load_config
 from mtcli.config.rnn import RnnConfig
-from mtcli.config.sections import Config, TokenizerConfig
+from mtcli.config.sections import Config
+from mtcli.config.tokenizer import TokenizerConfig
 from mtcli.config.transformers import DecoderOnlyConfig, TransformerConfig
 from mtcli.data.corpus import Corpus
 from mtcli.tokenizer import Tokenizers, train_tokenizers

@@ -6,7 +6,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from mtcli.config.sections import DataConfig, TokenizerConfig
+from mtcli.config.sections import DataConfig
+from mtcli.config.tokenizer import TokenizerConfig
 from mtcli.data.augmentation import Augmentation, SubwordSampler
 from mtcli.tokenizer import DEFAULT_SPECIAL_IDS, Tokenizer, train_tokenizers
 from processes import output_of

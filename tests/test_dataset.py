@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from conftest import tiny_pairs
 from mtcli.config.filters import FilterConfig
 from mtcli.config.load import with_overrides
-from mtcli.config.sections import TokenizerConfig
+from mtcli.config.tokenizer import TokenizerConfig
 from mtcli.data import line_store, overlong
 from mtcli.data.cache import DataCache
 from mtcli.data.corpus import Corpus

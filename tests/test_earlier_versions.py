@@ -5,7 +5,7 @@ import json
 import pytest
 
 from mtcli.config.search import EngineOptions
-from mtcli.config.sections import TokenizerConfig
+from mtcli.config.tokenizer import TokenizerConfig
 from mtcli.errors import CheckpointError
 from mtcli.export.directory import open_export
 from mtcli.model_dir.card import describe

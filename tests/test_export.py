@@ -22,7 +22,8 @@ from typer.testing import CliRunner
 from conftest import tiny_decoder_only, tiny_model_config
 from mtcli.cli.base import app
 from mtcli.config.search import EngineOptions, Sampling, SearchOptions
-from mtcli.config.sections import ARCHITECTURES, TokenizerConfig
+from mtcli.config.sections import ARCHITECTURES
+from mtcli.config.tokenizer import TokenizerConfig
 from mtcli.config.transformers import TransformerConfig
 from mtcli.data.encoding import EncodedCorpus, RaggedArray, encode
 from mtcli.errors import CheckpointError, EngineError

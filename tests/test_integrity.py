@@ -17,7 +17,7 @@ from conftest import tiny_pairs
 from mtcli import Translator
 from mtcli.config.load import load_config
 from mtcli.config.search import EngineOptions
-from mtcli.config.sections import TokenizerConfig
+from mtcli.config.tokenizer import TokenizerConfig
 from mtcli.errors import CheckpointError
 from mtcli.export import directory as export_directory
 from mtcli.export.directory import (

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mtcli.config.load import load_config
-from mtcli.config.sections import TokenizerConfig
+from mtcli.config.tokenizer import TokenizerConfig
 from mtcli.config.transformers import TransformerConfig
 from mtcli.data.corpus import Corpus
 from mtcli.errors import ConfigError

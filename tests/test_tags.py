@@ -17,8 +17,8 @@ from mtcli.cli import app
 from mtcli.cli.prompt import handle_line
 from mtcli.config.load import load_config, with_overrides
 from mtcli.config.search import EngineOptions, SearchOptions
-from mtcli.config.sections import TokenizerConfig
 from mtcli.config.tags import ModelTags
+from mtcli.config.tokenizer import TokenizerConfig
 from mtcli.data.augmentation import Augmentation
 from mtcli.data.batches import BatchStream
 from mtcli.data.corpus import Corpus

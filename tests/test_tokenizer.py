@@ -8,7 +8,7 @@ import sentencepiece
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mtcli.config.sections import TokenizerConfig
+from mtcli.config.tokenizer import TokenizerConfig
 from mtcli.errors import CheckpointError, ConfigError
 from mtcli.tokenizer import (
     DEFAULT_SPECIAL_IDS,

@@ -382,7 +382,7 @@ def test_control_symbols_in_text_are_treated_as_text(tokenizers):
 
 
 def test_unknown_characters_do_not_become_eos():
-    from mtcli.config.sections import TokenizerConfig
+    from mtcli.config.tokenizer import TokenizerConfig
     from mtcli.tokenizer import DEFAULT_SPECIAL_IDS, train_tokenizers
 
     options = TokenizerConfig(vocab_size=30, byte_fallback=False, character_coverage=0.98)

@@ -17,6 +17,7 @@ from mtcli.config.metrics import BLEU_TOKENIZERS
 from mtcli.config.rnn import RnnConfig
 from mtcli.config.search import SEARCH_LIMITS, SearchOptions
 from mtcli.config.tags import Symbols, symbols_for
+from mtcli.config.tokenizer import TokenizerConfig
 from mtcli.config.transformers import DecoderOnlyConfig, TransformerConfig
 from mtcli.counts import format_count
 
@@ -27,6 +28,7 @@ def _arch_of(value: Any) -> Any:
     return getattr(value, "arch", None)
 
 
+OrthogonalizationMethod = Literal["gram", "plain"]
 Precision = Literal["auto", "float32", "bfloat16", "float16"]
 ModelSection = Annotated[
     Annotated[TransformerConfig, Tag("transformer")]
@@ -39,9 +41,6 @@ ARCHITECTURES: dict[str, type[ModelConfig]] = {
     get_args(section)[1].tag: get_args(section)[0]
     for section in get_args(get_args(ModelSection)[0])
 }
-
-
-OrthogonalizationMethod = Literal["gram", "plain"]
 
 
 class DataConfig(Section):
@@ -131,29 +130,6 @@ class DataConfig(Section):
         if self.source_lang and self.target_lang:
             return self.source_lang, self.target_lang
         return self.train.languages
-
-
-class TokenizerConfig(Section):
-    """SentencePiece tokenizer, trained on the training data."""
-
-    kind: Literal["unigram", "bpe"] = "unigram"
-    """SentencePiece algorithm."""
-    vocab_size: Int = Field(4000, gt=8, lt=2**31)
-    """Vocabulary size. If the vocabularies are separate, each of them has this size."""
-    is_shared: bool = True
-    """Use one vocabulary for both languages instead of one per language."""
-    byte_fallback: bool = True
-    """Encode characters outside the vocabulary as bytes instead of the unknown piece."""
-    character_coverage: Float = Field(0.9995, ge=0.98, le=1)
-    """Share of the characters in the training data that the vocabulary covers. `byte_fallback`
-    determines how the rest is encoded."""
-    normalization: Literal["nmt_nfkc", "nfkc", "identity"] = "nmt_nfkc"
-    """SentencePiece normalization rule, applied before tokenization."""
-    sample_lines: Int = Field(200_000, gt=0)
-    """Maximum number of lines to train the tokenizer on. If the corpus is larger, mtcli uses a
-    random sample. The unigram trainer needs about 7 GB of memory per million lines."""
-    model: Path | None = None
-    """SentencePiece model to use for both languages instead of training one."""
 
 
 class TrainConfig(Section):

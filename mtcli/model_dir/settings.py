@@ -4,7 +4,8 @@ from itertools import takewhile
 from pathlib import Path
 
 from mtcli.config.load import differences
-from mtcli.config.sections import Config, DataConfig, TokenizerConfig
+from mtcli.config.sections import Config, DataConfig
+from mtcli.config.tokenizer import TokenizerConfig
 from mtcli.errors import CheckpointError
 from mtcli.model_dir.directory import has_saved_weights, is_run, load_saved_config
 from mtcli.model_dir.layout import LOG

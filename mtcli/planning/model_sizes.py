@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from mtcli.config.sections import Config, DataConfig, TokenizerConfig
+from mtcli.config.sections import Config, DataConfig
+from mtcli.config.tokenizer import TokenizerConfig
 from mtcli.config.transformers import TransformerConfig
 from mtcli.counts import format_count
 from mtcli.hardware import Hardware
