@@ -304,6 +304,17 @@ def process_peak_memory() -> int:
     return peak if sys.platform == "darwin" else peak * 1024
 
 
+def private_memory() -> int:
+    """Return the anonymous memory of this process, in bytes; 0 if unknown.
+
+    After a fork, this includes memory that is still shared with the other process.
+    """
+    for line in _read(Path("/proc/self/status")).splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
 def is_out_of_memory(error: RuntimeError) -> bool:
     """Return whether `error` means that torch could not allocate memory."""
     import torch

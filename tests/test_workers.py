@@ -19,6 +19,7 @@ from mtcli.config.sections import TrainConfig
 from mtcli.data.batches import BatchStream, DataPosition, Group, collate
 from mtcli.data.encoding import encode
 from mtcli.errors import ConfigError, EngineError
+from mtcli.hardware import process_peak_memory
 from mtcli.model_dir.directory import load_saved_config
 from mtcli.models import build_model
 from mtcli.planning.estimate import choose_n_workers
@@ -218,6 +219,13 @@ def test_a_resumed_run_without_workers_says_that_its_weights_will_differ(
     train_run(with_workers(tiny_config, None), tmp_path / "run", events.append)
     texts = [event.text for event in events if isinstance(event, Notice)]
     assert any("workers: 1 instead of 2: workers require Linux" in text for text in texts)
+
+
+def test_the_peak_memory_includes_the_workers(groups, new_train_step):
+    step = new_train_step(2)
+    step.backward(groups[0])
+    assert step.workers.memory > 10e6  # a process with torch needs more
+    assert step.peak_memory() > process_peak_memory()
 
 
 def test_closing_ends_the_worker_processes(new_train_step):

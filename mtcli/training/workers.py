@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from mtcli.data.batches import Batch
 from mtcli.errors import EngineError
-from mtcli.hardware import process_peak_memory, share_main_arena
+from mtcli.hardware import private_memory, share_main_arena
 
 _IGNORED_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -78,7 +78,7 @@ class Workers:
     ) -> None:
         self.size = size
         self.n_threads = n_threads  # of each process
-        self.memory = 0  # bytes by which the workers have grown since they were forked
+        self.memory = 0  # bytes that the workers use besides the shared memory
         self._compute = compute
         self._parameters = [p for p in parameters if p.requires_grad]
         self._workers: list[_Worker] = []
@@ -120,7 +120,7 @@ class Workers:
         for worker in self._workers:
             shared = zip(self._parameters, worker.gradients, strict=True)
             torch._foreach_add_(gradients, [g for p, g in shared if p.grad is not None])
-        self.memory = sum(result.memory for result in results)
+        self.memory = max(self.memory, sum(result.memory for result in results))
         return loss + sum(result.loss for result in results)
 
     def map_matrices(self, transform: Transform, stacks: Sequence[Tensor]) -> list[Tensor]:
@@ -218,7 +218,6 @@ class Workers:
         """Execute the tasks of a worker process until the main process closes the connection."""
         torch.set_num_threads(self.n_threads)
         torch.set_flush_denormal(True)  # like the number of threads, a setting of each thread
-        initial_memory = process_peak_memory()
         while True:
             try:
                 task = pickle.loads(connection.recv_bytes())
@@ -231,9 +230,8 @@ class Workers:
                 error = _picklable(own_error)
                 for parameter in self._parameters:
                     parameter.grad = None
-            memory = process_peak_memory() - initial_memory
             with suppress(OSError):  # the main process has ended
-                connection.send_bytes(pickle.dumps(_Result(loss, error, memory)))
+                connection.send_bytes(pickle.dumps(_Result(loss, error, private_memory())))
 
 
 @dataclass(frozen=True)
@@ -270,7 +268,7 @@ class _Result:
 
     loss: float = 0.0
     error: Exception | None = None
-    memory: int = 0  # bytes by which the process has grown since it was forked
+    memory: int = 0  # private memory of the process in bytes
 
 
 @dataclass(frozen=True)
