@@ -30,6 +30,7 @@ _TRAINER_MEMORY = 27  # bytes per character of the text that SentencePiece train
 _NUMBER_SIZE = 4  # bytes per float
 _OFFSET_SIZE = 8  # bytes per sentence for its start offset in the file of ids
 _KERNEL_MEMORY = 100_000_000  # bytes that oneDNN uses for its bfloat16 kernels
+_WORKER_MEMORY = 300_000_000  # bytes that a worker uses beside its share of the activations
 _LOGITS = 3 * 2**22  # logits in memory at once; the loss computes them in chunks
 
 
@@ -213,14 +214,15 @@ def _peak_memory(config: Config, stats: CorpusStats, work: Workload, hardware: H
         for group in model.linear_groups()
     )
     # Calibrated with the same model as the speed: the peak for 4,096 tokens is 1.0 GB.
-    activations = 3.3 * outputs + _LOGITS
-    # Each worker has its own gradients, which it copies to shared memory.
-    copies += 2 * (_n_workers(config, hardware) - 1)
+    activations = 3.3 * outputs + n_workers * _LOGITS
+    n_workers = _n_workers(config, hardware)
+    copies += 2 * (n_workers - 1)  # gradients of each worker, and their copy in shared memory
     numbers = copies * model.n_parameters(size, size) + activations
     if hardware.gpu:
         return round(_BASE_MEMORY + numbers * _NUMBER_SIZE)
     kernels = _KERNEL_MEMORY if _uses_cpu_bfloat16(config, hardware) else 0
-    training = numbers * _NUMBER_SIZE + work.n_pairs * _PAIR_MEMORY + kernels
+    processes = n_workers * kernels + (n_workers - 1) * _WORKER_MEMORY
+    training = numbers * _NUMBER_SIZE + work.n_pairs * _PAIR_MEMORY + processes
     n_characters = stats.source.characters + stats.target.characters
     trainer = _TRAINER_MEMORY * n_characters * _vocabulary_pairs(config, work.n_pairs)
     return round(_BASE_MEMORY + max(training, trainer))
