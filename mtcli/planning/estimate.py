@@ -213,9 +213,9 @@ def _peak_memory(config: Config, stats: CorpusStats, work: Workload, hardware: H
         group.n_layers * group.rows * sum(tokens_of[side] for side in group.sides)
         for group in model.linear_groups()
     )
+    n_workers = _n_workers(config, hardware)
     # Calibrated with the same model as the speed: the peak for 4,096 tokens is 1.0 GB.
     activations = 3.3 * outputs + n_workers * _LOGITS
-    n_workers = _n_workers(config, hardware)
     copies += 2 * (n_workers - 1)  # gradients of each worker, and their copy in shared memory
     numbers = copies * model.n_parameters(size, size) + activations
     if hardware.gpu:
