@@ -197,7 +197,10 @@ def test_torchrun_resumes_after_a_worker_is_killed(config, tmp_path, tiny_option
     run, script = tmp_path / "run", tmp_path / "worker.py"
     train_in_processes(config, tmp_path / "uninterrupted", 2)
     script.write_text(WORKER)
-    overrides = [part for item in SETTINGS.items() for part in ("--set", "{}={}".format(*item))]
+    # Without these settings, the command would choose others than `config`.
+    blocks = {"model.positions": "sinusoidal", "model.norm_kind": "layer", "model.biases": True}
+    settings = {**SETTINGS, **blocks}
+    overrides = [part for item in settings.items() for part in ("--set", "{}={}".format(*item))]
     arguments = [*corpus_files, "--out", run, *tiny_options, *overrides]
     result = processes.run([sys.executable, *COMMAND, script, "train", *arguments])
     assert result.returncode == 0, result.stderr

@@ -29,7 +29,9 @@ from mtcli.data.batches import Batch
 from mtcli.errors import EngineError
 from mtcli.hardware import private_memory, share_main_arena
 
-_IGNORED_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_IGNORED_SIGNALS = [
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+]
 
 ComputeGradients = Callable[[Batch, float], Tensor]  # batch, scale -> summed loss
 Transform = Callable[[Tensor], Tensor]  # matrices [n, rows, columns] -> new values
