@@ -3,6 +3,7 @@
 They depend on the corpus and the machine: BLEU tokenizer, precision, workers and number of steps.
 """
 
+import sys
 from typing import Any
 
 import torch
@@ -23,7 +24,6 @@ from mtcli.training.loop import DivergedError, divergence_error
 from mtcli.training.preparation import Notify
 from mtcli.training.run_state import RunContext, RunOptions
 from mtcli.training.time_budget import estimate_steps
-from mtcli.training.workers import can_start_workers
 
 _PRECISION_FORMAT = 4  # earlier formats do not contain the chosen precision
 
@@ -94,6 +94,15 @@ def resolve_workers(
         n_parameters=n_parameters,
     )
     return with_train_settings(config, workers=n)
+
+
+def can_start_workers(device: torch.device) -> bool:
+    """Return whether this system supports worker processes for training on `device`.
+
+    Worker processes are forked. Forking is unsafe on macOS, and if torch can use a GPU, its
+    autograd does not work after a fork.
+    """
+    return sys.platform == "linux" and device.type == "cpu" and not torch.cuda.is_available()
 
 
 def _workers_obstacle(config: Config, context: RunContext) -> str | None:

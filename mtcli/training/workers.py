@@ -11,7 +11,6 @@ import mmap
 import os
 import pickle
 import signal
-import sys
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -52,15 +51,6 @@ class _Part:
     stack: int
     start: int
     end: int
-
-
-def can_start_workers(device: torch.device) -> bool:
-    """Return whether this system supports worker processes for training on `device`.
-
-    Worker processes are forked. Forking is unsafe on macOS, and if torch can use a GPU, its
-    autograd does not work after a fork.
-    """
-    return sys.platform == "linux" and device.type == "cpu" and not torch.cuda.is_available()
 
 
 class Workers:
